@@ -1,0 +1,1 @@
+"""The `frameloom` command line and the tools behind it."""

@@ -1,0 +1,1 @@
+"""Batching, decoding, the model and the engine. No asyncio and no Kafka in here."""

@@ -1,0 +1,142 @@
+"""The ports: what the engine and the worker ask of the machinery behind them.
+
+Each protocol has at least one real implementation and a fake in `tests/fakes/`; a contract suite
+in `tests/contract/` runs against both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pipeline.bucket import Bucket
+from pipeline.item import Batch, Item, Outcome, StageTimes
+from pipeline.letterbox import Letterbox
+from schemas.errors import FatalError, PoisonError
+from schemas.result import Detection, ModelInfo
+
+if TYPE_CHECKING:
+    import torch
+
+Clock = Callable[[], float]
+"""Monotonic seconds. `time.monotonic` in production, a virtual clock in tests."""
+
+
+class Decoder(Protocol):
+    """Turns the encoded pictures of a batch into rows of a tensor. Used by one thread at a time."""
+
+    @property
+    def name(self) -> str:
+        """`opencv`, `dali-cpu`, `dali-gpu`."""
+        ...
+
+    def decode(self, items: Sequence[Item], out: torch.Tensor) -> list[PoisonError | None]:
+        """Decode, orient and letterbox `items[i].frame.data` into `out[i]`.
+
+        All items share one bucket; `items[i].geometry` says where the picture lies in it.
+
+        Args:
+            items: n work orders, n ≥ 1.
+            out: uint8, shape (≥ n, bucket.height, bucket.width, 3), channels RGB, contiguous.
+                Every pixel of a decoded row is written, padding (`PAD_VALUE`) included.
+
+        Returns:
+            One entry per item: None, or why this picture cannot be decoded (its row is then
+            unspecified). A bad picture never raises and never touches its neighbours.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release threads and pipelines. Safe to call twice."""
+        ...
+
+
+class Model(Protocol):
+    """A detection model. One thread runs it: its head caches state between calls."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def labels(self) -> Mapping[int, str]:
+        """Class id → label."""
+        ...
+
+    def warm_up(self, buckets: Sequence[Bucket]) -> None:
+        """Run every bucket's shapes once, so that no frame pays for first-call work."""
+        ...
+
+    def infer(self, frames: torch.Tensor) -> torch.Tensor:
+        """Raw predictions of uint8 RGB frames, shape (n, height, width, 3).
+
+        Returns:
+            float32, shape (n, 4 + classes, anchors): box centre x, centre y, width, height in
+            bucket pixels, then one score per class in 0..1. On the model's device.
+        """
+        ...
+
+
+class Postprocessor(Protocol):
+    """Raw predictions → detections in displayed source pixels (NMS for the whole batch)."""
+
+    def detections(
+        self, raw: torch.Tensor, geometries: Sequence[Letterbox]
+    ) -> list[tuple[Detection, ...]]:
+        """One tuple per row of `raw`, best score first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What a device needs to run one route's batches."""
+
+    decoder: Decoder
+    model: Model
+    postprocessor: Postprocessor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchDone:
+    """A batch that left its device: one outcome per item, in the batch's order."""
+
+    batch: Batch
+    outcomes: tuple[Outcome, ...]
+    times: StageTimes
+
+
+class Device(Protocol):
+    """Runs closed batches in slots. All methods belong to the engine thread and never block;
+    the device's own threads do the work and call the listener when anything changes."""
+
+    @property
+    def free_slots(self) -> int:
+        """Batches that `start` would take right now."""
+        ...
+
+    @property
+    def compute_idle(self) -> bool:
+        """True when no batch is before or inside the model stage."""
+        ...
+
+    @property
+    def failure(self) -> FatalError | None:
+        """Set when the device can no longer be trusted; the process must end."""
+        ...
+
+    def listen(self, notify: Callable[[], None]) -> None:
+        """`notify` is called (from any thread, never blocking) after a slot became free, a batch
+        finished or a failure was set."""
+        ...
+
+    def start(self, batch: Batch) -> None:
+        """Put a batch into a free slot. Raises RuntimeError when there is none."""
+        ...
+
+    def collect(self) -> list[BatchDone]:
+        """Finished batches since the last call, oldest first."""
+        ...
+
+    def close(self) -> None:
+        """End the device's threads after their current stage. Safe to call twice."""
+        ...

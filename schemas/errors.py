@@ -1,0 +1,79 @@
+"""The error tree. Errors are caught by type, never by text.
+
+FrameloomError
+├── TransientError        trying again may succeed (broker away, time-out, out of memory)
+├── PoisonError           this record can never succeed: it becomes a dead letter with `code`
+├── FatalError            the process must end without committing what it holds
+└── ConfigError           a setting or an argument is wrong: exit code 2, names where it came from
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Stable reason codes of dead letters (header `fl-reason`). Never rename one; add new ones."""
+
+    EMPTY_RECORD = "empty_record"
+    """The record has no value (a tombstone) or an empty one."""
+    RECORD_TOO_LARGE = "record_too_large"
+    """The value is longer than `limits.max_record_bytes`."""
+    BAD_ENVELOPE = "bad_envelope"
+    """Neither a frame map (MessagePack or JSON) nor a known picture; or a key has the wrong type."""
+    UNSUPPORTED_VERSION = "unsupported_version"
+    """The frame's `v` is higher than this worker reads."""
+    UNSUPPORTED_ENCODING = "unsupported_encoding"
+    """The picture's format (named in `fl-detail`) is not one this worker decodes."""
+    ENCODING_MISMATCH = "encoding_mismatch"
+    """The bytes are not of the encoding that the frame names, or raw bytes of the wrong length."""
+    TRUNCATED_HEADER = "truncated_header"
+    """The picture ends before its size is known."""
+    BAD_HEADER = "bad_header"
+    """The picture's header contradicts its format."""
+    ZERO_SIZE = "zero_size"
+    """Width or height is zero (or negative)."""
+    TOO_MANY_PIXELS = "too_many_pixels"
+    """The header claims more than `limits.max_pixels` (decompression bomb)."""
+    TOO_MANY_SCANS = "too_many_scans"
+    """A progressive JPEG with more than `limits.max_scans` scans (decoding time bomb)."""
+    DECODE_FAILED = "decode_failed"
+    """Every decoder of the ladder refused the picture."""
+    INFERENCE_FAILED = "inference_failed"
+    """The model failed on this frame alone, after its batch was bisected."""
+    RESULT_TOO_LARGE = "result_too_large"
+    """The answer is larger than the output topic takes."""
+    INTERNAL_ERROR = "internal_error"
+    """An unexpected error that could be traced to this record alone."""
+
+
+class FrameloomError(Exception):
+    """Base of every error that this project raises on purpose."""
+
+
+class TransientError(FrameloomError):
+    """Trying again may succeed."""
+
+
+class PoisonError(FrameloomError):
+    """A record that can never succeed. It becomes a dead letter and hurts nobody else.
+
+    Attributes:
+        code: stable reason code, header `fl-reason`.
+        detail: one sentence for a human, header `fl-detail` (cut to 1 KiB there).
+        stage: where it was found: `codec`, `probe`, `decode`, `infer`, `result` (`fl-stage`).
+    """
+
+    def __init__(self, code: Reason, detail: str, *, stage: str) -> None:
+        super().__init__(f"{code.value}: {detail}")
+        self.code = code
+        self.detail = detail
+        self.stage = stage
+
+
+class FatalError(FrameloomError):
+    """The process must end without committing what it holds."""
+
+
+class ConfigError(FrameloomError):
+    """A setting or an argument is wrong. The message names the key, the value and its source."""

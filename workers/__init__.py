@@ -1,0 +1,1 @@
+"""The worker process: Kafka in and out, delivery, lifecycle, health."""
