@@ -20,7 +20,7 @@ class Reason(StrEnum):
     RECORD_TOO_LARGE = "record_too_large"
     """The value is longer than `limits.max_record_bytes`."""
     BAD_ENVELOPE = "bad_envelope"
-    """Neither a frame map (MessagePack or JSON) nor a known picture; or a key has the wrong type."""
+    """Neither a frame map (MessagePack or JSON) nor a known picture; or a key of wrong type."""
     UNSUPPORTED_VERSION = "unsupported_version"
     """The frame's `v` is higher than this worker reads."""
     UNSUPPORTED_ENCODING = "unsupported_encoding"
