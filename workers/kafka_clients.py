@@ -1,0 +1,268 @@
+"""Settings → Kafka clients: the one place that builds aiokafka objects.
+
+Delivery choices written down here, once:
+
+- Producers use `acks=all` without idempotence. aiokafka keeps one produce request per partition
+  in flight and puts a batch it retries back at the head of its queue, so order survives its own
+  retries; what idempotence would add is the removal of duplicates after a lost acknowledgement,
+  which at-least-once delivery allows. Embedded brokers do not offer it.
+- Consumers commit by hand, never automatically, and use the RoundRobin assignor alone (the sticky
+  one keeps state in the class, shared by every consumer of the process).
+- `start` and `stop` of the library may hang; ours have deadlines of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.helpers import create_ssl_context
+from aiokafka.structs import ConsumerRecord
+
+from schemas.errors import ConfigError, TransientError
+from schemas.settings import MIB, KafkaSettings
+
+__all__ = [
+    "AIOKafkaAdminClient",
+    "AIOKafkaConsumer",
+    "AIOKafkaProducer",
+    "ConsumerRecord",
+    "KafkaError",
+    "TopicPartition",
+    "TopicSpec",
+    "check_topics",
+    "create_topics",
+    "list_topics",
+    "make_admin",
+    "make_consumer",
+    "make_producer",
+    "start_client",
+    "stop_client",
+]
+
+START_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 5.0
+PROTOCOL_OVERHEAD_BYTES = 64 * 1024
+"""What a record's key, headers and framing may add to its value."""
+
+KafkaClient = AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to create. `configs` are the broker's topic settings (strings)."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def make_consumer(
+    kafka: KafkaSettings,
+    *topics: str,
+    group: bool = True,
+    auto_offset_reset: str | None = None,
+    max_poll_records: int | None = None,
+) -> AIOKafkaConsumer:
+    """A consumer that never commits by itself. Must be called inside a running event loop.
+
+    Args:
+        kafka: the connection and the group.
+        topics: subscribed at once; none to subscribe later, with a listener.
+        group: False for a consumer outside any group (it reads all partitions of `topics`).
+        auto_offset_reset: `earliest` or `latest`; the settings' own when None.
+        max_poll_records: most records of one `getmany`.
+    """
+    return AIOKafkaConsumer(
+        *topics,
+        **_connection(kafka),
+        group_id=kafka.group_id if group else None,
+        auto_offset_reset=auto_offset_reset or kafka.auto_offset_reset,
+        enable_auto_commit=False,
+        partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+        session_timeout_ms=kafka.session_timeout_ms,
+        heartbeat_interval_ms=kafka.heartbeat_interval_ms,
+        rebalance_timeout_ms=kafka.rebalance_timeout_ms,
+        max_poll_interval_ms=kafka.max_poll_interval_ms,
+        max_partition_fetch_bytes=kafka.max_partition_fetch_bytes,
+        max_poll_records=max_poll_records,
+    )
+
+
+def make_producer(
+    kafka: KafkaSettings,
+    *,
+    max_record_bytes: int = 8 * MIB,
+    timeout_ms: int | None = None,
+    linger_ms: int = 2,
+) -> AIOKafkaProducer:
+    """A producer with `acks=all`, no compression (pictures do not compress) and a short linger.
+
+    Must be called inside a running event loop.
+
+    Args:
+        kafka: the connection.
+        max_record_bytes: the largest value it will be given; requests may be a little larger.
+        timeout_ms: after it, an unacknowledged batch fails; `request_timeout_ms` when None.
+        linger_ms: how long a record waits for company.
+    """
+    settings = _connection(kafka)
+    if timeout_ms is not None:
+        settings["request_timeout_ms"] = timeout_ms
+    return AIOKafkaProducer(
+        **settings,
+        acks="all",
+        compression_type=None,
+        enable_idempotence=False,
+        linger_ms=linger_ms,
+        max_batch_size=256 * 1024,
+        max_request_size=max_record_bytes + PROTOCOL_OVERHEAD_BYTES,
+    )
+
+
+def make_admin(kafka: KafkaSettings) -> AIOKafkaAdminClient:
+    """An administration client. Must be called inside a running event loop."""
+    return AIOKafkaAdminClient(**_connection(kafka))
+
+
+async def start_client(
+    client: KafkaClient, kafka: KafkaSettings, *, timeout_s: float = START_TIMEOUT_S
+) -> None:
+    """Connect, within `timeout_s` seconds. A client that did not start is closed again.
+
+    Raises:
+        TransientError: no broker answered; the message names the address.
+    """
+    where = kafka.bootstrap_servers
+    try:
+        async with asyncio.timeout(timeout_s):
+            await client.start()
+    except TimeoutError as error:
+        await stop_client(client)
+        raise TransientError(f"no Kafka broker answered at {where} in {timeout_s:g} s") from error
+    except KafkaError as error:
+        await stop_client(client)
+        raise TransientError(f"cannot reach a Kafka broker at {where}: {error}") from error
+    except BaseException:
+        await stop_client(client)
+        raise
+
+
+async def stop_client(client: KafkaClient, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+    """Disconnect, within `timeout_s` seconds. True when the client ended in order."""
+    ending = client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await ending
+    except (TimeoutError, KafkaError):
+        return False
+    return True
+
+
+async def list_topics(kafka: KafkaSettings) -> list[str]:
+    """The broker's topics, sorted. Asks for all of them: a request by name may create them."""
+    admin = make_admin(kafka)
+    await start_client(admin, kafka)
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            return sorted(await admin.list_topics())
+    except (TimeoutError, KafkaError) as error:
+        where = kafka.bootstrap_servers
+        raise TransientError(f"the broker at {where} did not list its topics: {error}") from error
+    finally:
+        await stop_client(admin)
+
+
+async def check_topics(kafka: KafkaSettings, names: Iterable[str]) -> list[str]:
+    """Those of `names` that the broker does not have, in the order given, each once.
+
+    Raises:
+        TransientError: the broker cannot be reached or does not answer.
+    """
+    present = set(await list_topics(kafka))
+    return [name for name in dict.fromkeys(names) if name not in present]
+
+
+async def create_topics(kafka: KafkaSettings, specs: Iterable[TopicSpec]) -> list[str]:
+    """Create topics; existing ones are left as they are. Returns the names created.
+
+    Raises:
+        TransientError: the broker cannot be reached.
+        ConfigError: the broker refuses a topic (the message names it and the reason).
+    """
+    wanted = {spec.name: spec for spec in specs}
+    admin = make_admin(kafka)
+    await start_client(admin, kafka)
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            # The response class depends on the broker's protocol version: untyped in the library.
+            response: Any = await admin.create_topics([_new_topic(s) for s in wanted.values()])
+    except (TimeoutError, KafkaError) as error:
+        where = kafka.bootstrap_servers
+        raise TransientError(f"the broker at {where} did not create topics: {error}") from error
+    finally:
+        await stop_client(admin)
+    return [name for name, code, *_ in response.topic_errors if _created(name, code)]
+
+
+def _created(name: str, code: int) -> bool:
+    if code == 0:
+        return True
+    error = for_code(code)
+    if error is TopicAlreadyExistsError:
+        return False
+    raise ConfigError(f"the broker refuses topic {name!r}: {error.__name__}")
+
+
+def _new_topic(spec: TopicSpec) -> NewTopic:
+    return NewTopic(
+        spec.name, spec.partitions, spec.replication_factor, topic_configs=dict(spec.configs)
+    )
+
+
+def _connection(kafka: KafkaSettings) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": _checked_servers(kafka.bootstrap_servers),
+        "client_id": kafka.client_id,
+        "request_timeout_ms": kafka.request_timeout_ms,
+        "security_protocol": kafka.security_protocol,
+    }
+    if kafka.security_protocol.endswith("SSL"):
+        settings["ssl_context"] = _tls(kafka)
+    if kafka.sasl_mechanism is not None:
+        settings["sasl_mechanism"] = kafka.sasl_mechanism
+        settings["sasl_plain_username"] = kafka.sasl_username
+        # The library type-checks for `str` and prints it nowhere; `str()` sheds the stars.
+        settings["sasl_plain_password"] = (
+            None if not kafka.sasl_password else str(kafka.sasl_password)
+        )
+    return settings
+
+
+def _checked_servers(servers: str) -> list[str]:
+    """`host:port,host:port` as a list. Checked here: the library takes any text for a host."""
+    addresses = [address.strip() for address in servers.split(",") if address.strip()]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(f"kafka.bootstrap_servers: {address!r} is not host:port")
+    if not addresses:
+        raise ConfigError("kafka.bootstrap_servers is empty")
+    return addresses
+
+
+def _tls(kafka: KafkaSettings) -> ssl.SSLContext:
+    try:
+        return create_ssl_context(
+            cafile=kafka.ssl_cafile, certfile=kafka.ssl_certfile, keyfile=kafka.ssl_keyfile
+        )
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"kafka.ssl_*: cannot load the certificates: {error}") from error
