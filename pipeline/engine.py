@@ -1,0 +1,313 @@
+"""The engine: takes items in, has the batcher close batches, runs them in slots, hands answers out.
+
+`EngineLoop` is one turn of the loop without a thread or a clock of its own: take what arrived,
+settle what finished, expire, start what is due. `Engine` puts it on a thread that sleeps on a
+condition until the exact next due instant or the next event, never on a polling tick.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pipeline.batcher import Batcher, DeviceView, QueueDepth
+from pipeline.item import Batch, Item, Outcome
+from pipeline.ports import Clock, Device
+from pipeline.surface import Surface
+from schemas.errors import FatalError
+from schemas.result import ClosedBy, Status
+
+log = logging.getLogger(__name__)
+
+Deliver = Callable[[Sequence[Outcome]], None]
+"""Takes the outcomes of one batch (all share `.batch`), or of expired items (`.batch` is None).
+Called on the engine thread; must not block."""
+
+MAX_SLEEP_S = 3600.0
+"""Longest single wait; conditions refuse infinite time-outs."""
+
+
+class EngineLoop:
+    """One turn of the engine, free of threads and clocks. Owned by one thread."""
+
+    def __init__(
+        self, batcher: Batcher, surface: Surface, device: Device, deliver: Deliver
+    ) -> None:
+        self._batcher = batcher
+        self._surface = surface
+        self._device = device
+        self._deliver = deliver
+        self._running: dict[int, tuple[Batch, float]] = {}
+
+    def turn(self, arrived: Sequence[Item], now: float) -> float:
+        """Settle, admit, expire, start. Returns the next due instant (monotonic seconds; infinity
+        when only an event can change anything).
+
+        Raises:
+            FatalError: the device failed; nothing that it holds may be answered.
+        """
+        if self._device.failure is not None:
+            raise self._device.failure
+        self._settle()
+        for item in arrived:
+            self._batcher.add(item, now)
+        self._answer_expired(self._batcher.expire(now))
+        self._start_due(now)
+        return self._batcher.next_due(now, self._view(now))
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing waits and nothing runs: every admitted item has its outcome."""
+        return not len(self._batcher) and not self._running
+
+    @property
+    def running(self) -> int:
+        """Batches started and not yet finished (post-processing included)."""
+        return len(self._running)
+
+    def _settle(self) -> None:
+        for done in self._device.collect():
+            batch, times = done.batch, done.times
+            del self._running[batch.batch_id]
+            service_s = times.decode_s + times.infer_s + times.post_s
+            self._surface.observe(batch.route, batch.bucket.name, len(batch.items), service_s)
+            self._deliver(done.outcomes)
+
+    def _answer_expired(self, items: Sequence[Item]) -> None:
+        if items:
+            self._deliver([Outcome(item, Status.EXPIRED) for item in items])
+
+    def _start_due(self, now: float) -> None:
+        while True:
+            decision = self._batcher.next(now, self._view(now))
+            self._answer_expired(decision.expired)
+            if decision.batch is not None:
+                self._running[decision.batch.batch_id] = (decision.batch, now)
+                self._device.start(decision.batch)
+            elif not decision.expired:
+                return
+
+    def _view(self, now: float) -> DeviceView:
+        return DeviceView(
+            slot_free=self._device.free_slots > 0,
+            compute_idle=self._device.compute_idle,
+            backlog_s=self._backlog_s(now),
+        )
+
+    def _backlog_s(self, now: float) -> float:
+        """Predicted seconds until every running batch is done: they share one model stage."""
+        backlog_s = 0.0
+        for batch, started_at in self._running.values():
+            service_s = self._surface.service_s(batch.route, batch.bucket.name, len(batch.items))
+            done_at = max(started_at, now - service_s) + service_s
+            backlog_s += max(0.0, done_at - now)
+        return backlog_s
+
+
+class EngineState(Enum):
+    """NEW → RUNNING → DRAINING → STOPPED, and FAILED from any but STOPPED."""
+
+    NEW = "new"
+    RUNNING = "running"
+    DRAINING = "draining"
+    """Takes no more items; everything queued is closed by `drain`."""
+    STOPPED = "stopped"
+    """The last outcome was delivered."""
+    FAILED = "failed"
+    """A FatalError was reported; nothing more is delivered."""
+
+
+_NEXT: dict[EngineState, frozenset[EngineState]] = {
+    EngineState.NEW: frozenset({EngineState.RUNNING, EngineState.STOPPED}),
+    EngineState.RUNNING: frozenset({EngineState.DRAINING, EngineState.FAILED}),
+    EngineState.DRAINING: frozenset({EngineState.STOPPED, EngineState.FAILED}),
+    EngineState.STOPPED: frozenset(),
+    EngineState.FAILED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """What the engine looked like after its latest turn.
+
+    Attributes:
+        state: its state now.
+        inbox: items submitted and not yet queued.
+        depths: frames waiting per (route, bucket).
+        running: batches started and not finished.
+        free_slots: slots that could take a batch.
+    """
+
+    state: EngineState
+    inbox: int
+    depths: tuple[QueueDepth, ...]
+    running: int
+    free_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    closed_by: ClosedBy
+    partitions: frozenset[tuple[str, int]] | None
+
+
+class Engine:
+    """The engine thread. Public methods may be called from any thread and never block, except
+    `stop`.
+
+    Args:
+        batcher, surface: the engine thread's alone from now on.
+        device: likewise; its threads notify this engine.
+        deliver: see `Deliver`.
+        fail: called once, on the engine thread, when the process must end without committing.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        surface: Surface,
+        device: Device,
+        *,
+        deliver: Deliver,
+        fail: Callable[[FatalError], None],
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._batcher = batcher
+        self._device = device
+        self._loop = EngineLoop(batcher, surface, device, deliver)
+        self._fail = fail
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._woken = False
+        self._state = EngineState.NEW
+        self._inbox: deque[Item] = deque()
+        self._flushes: deque[_Flush] = deque()
+        self._snapshot = EngineSnapshot(EngineState.NEW, 0, (), 0, device.free_slots)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        device.listen(self._wake)
+
+    @property
+    def state(self) -> EngineState:
+        return self._state
+
+    def start(self) -> None:
+        """NEW → RUNNING."""
+        with self._changed:
+            self._enter(EngineState.RUNNING)
+        self._thread.start()
+
+    def submit(self, items: Sequence[Item]) -> None:
+        """Admit items. The caller bounds them by its credits.
+
+        Raises:
+            RuntimeError: the engine is not running (never started, draining, stopped, failed).
+        """
+        with self._changed:
+            if self._state is not EngineState.RUNNING:
+                raise RuntimeError(f"the engine is {self._state.value} and takes no items")
+            self._inbox.extend(items)
+            self._notify()
+
+    def flush(
+        self, closed_by: ClosedBy, partitions: frozenset[tuple[str, int]] | None = None
+    ) -> None:
+        """Close at once every queue that holds items of these (topic, partition); None: all."""
+        with self._changed:
+            self._flushes.append(_Flush(closed_by, partitions))
+            self._notify()
+
+    def drain(self) -> None:
+        """RUNNING → DRAINING → (when the last outcome was delivered) STOPPED. No-op later on."""
+        with self._changed:
+            if self._state is EngineState.NEW:
+                self._enter(EngineState.STOPPED)
+            elif self._state is EngineState.RUNNING:
+                self._enter(EngineState.DRAINING)
+                self._flushes.append(_Flush(ClosedBy.DRAIN, None))
+            self._notify()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Drain and wait for the thread's end. True when it ended in time."""
+        self.drain()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def snapshot(self) -> EngineSnapshot:
+        """The state of the queues after the latest turn."""
+        last = self._snapshot
+        return EngineSnapshot(
+            self._state, len(self._inbox), last.depths, last.running, last.free_slots
+        )
+
+    def _enter(self, state: EngineState) -> None:
+        if state not in _NEXT[self._state]:
+            raise RuntimeError(f"the engine cannot go from {self._state.value} to {state.value}")
+        self._state = state
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._notify()
+
+    def _notify(self) -> None:
+        self._woken = True
+        self._changed.notify()
+
+    def _run(self) -> None:
+        try:
+            self._run_until_stopped()
+        except FatalError as error:
+            self._end_failed(error)
+        except Exception as error:
+            log.exception("the engine thread failed")
+            self._end_failed(FatalError(f"engine: {type(error).__name__}: {error}"))
+        finally:
+            self._device.close()
+
+    def _run_until_stopped(self) -> None:
+        due_at = math.inf
+        while True:
+            items, flushes, draining = self._wait(due_at)
+            now = self._clock()
+            due_at = self._loop.turn(items, now)
+            if flushes:
+                for flush in flushes:
+                    self._batcher.flush(flush.closed_by, flush.partitions)
+                due_at = self._loop.turn((), self._clock())
+            self._snapshot = EngineSnapshot(
+                self._state,
+                0,
+                tuple(self._batcher.depths()),
+                self._loop.running,
+                self._device.free_slots,
+            )
+            if draining and self._loop.idle:
+                with self._changed:
+                    self._enter(EngineState.STOPPED)
+                return
+
+    def _wait(self, due_at: float) -> tuple[list[Item], list[_Flush], bool]:
+        """Sleep until something happened or `due_at`; take what happened."""
+        with self._changed:
+            while not self._woken:
+                remaining = due_at - self._clock()
+                if remaining <= 0:
+                    break
+                self._changed.wait(min(remaining, MAX_SLEEP_S))
+            self._woken = False
+            items, flushes = list(self._inbox), list(self._flushes)
+            self._inbox.clear()
+            self._flushes.clear()
+            return items, flushes, self._state is EngineState.DRAINING
+
+    def _end_failed(self, error: FatalError) -> None:
+        with self._changed:
+            self._enter(EngineState.FAILED)
+        self._fail(error)

@@ -1,0 +1,91 @@
+"""Learns each stream's interval (the time between its frames) from capture times.
+
+The estimate is count over span of a ring of recent stamps: n stamps that span t seconds are
+n - 1 intervals of t / (n - 1) each. Single late, early or bunched stamps move it little, which a
+mean of differences with outlier rules would not give as simply.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+US = 1_000_000
+
+
+class _Track:
+    __slots__ = ("declared_us", "stamps")
+
+    def __init__(self, ring: int) -> None:
+        self.stamps: deque[int] = deque(maxlen=ring)
+        self.declared_us: int | None = None
+
+    def interval_us(self, min_stamps: int) -> float | None:
+        if len(self.stamps) >= min_stamps:
+            span = self.stamps[-1] - self.stamps[0]
+            if span > 0:
+                return span / (len(self.stamps) - 1)
+        return self.declared_us
+
+
+class IntervalTable:
+    """The intervals of all streams of a worker, least recently seen streams forgotten first.
+
+    Args:
+        ring: stamps kept per stream.
+        min_stamps: fewer stamps than this give no estimate.
+        gap_intervals: a pause longer than so many intervals starts the estimate anew.
+        first_gap_us: the same while the interval is not yet known, microseconds.
+        max_streams: streams remembered at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        ring: int = 32,
+        min_stamps: int = 4,
+        gap_intervals: float = 5.0,
+        first_gap_us: int = 10 * US,
+        max_streams: int = 100_000,
+    ) -> None:
+        self._ring = ring
+        self._min_stamps = min_stamps
+        self._gap_intervals = gap_intervals
+        self._first_gap_us = first_gap_us
+        self._max_streams = max_streams
+        self._tracks: OrderedDict[str, _Track] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tracks)
+
+    def observe(self, stream: str, captured_at_us: int, declared_us: int | None = None) -> None:
+        """Take note of a frame captured at `captured_at_us` (producer's Unix microseconds; only
+        differences count). `declared_us` is the interval its producer states, if any."""
+        track = self._tracks.get(stream)
+        if track is None:
+            track = self._tracks[stream] = _Track(self._ring)
+            if len(self._tracks) > self._max_streams:
+                self._tracks.popitem(last=False)
+        else:
+            self._tracks.move_to_end(stream)
+        if declared_us is not None:
+            track.declared_us = declared_us
+        if track.stamps:
+            captured_at_us = self._fit(track, captured_at_us)
+        track.stamps.append(captured_at_us)
+
+    def interval_s(self, stream: str) -> float | None:
+        """Seconds between the stream's frames, > 0; None while unknown."""
+        track = self._tracks.get(stream)
+        interval_us = track.interval_us(self._min_stamps) if track is not None else None
+        return None if interval_us is None else interval_us / US
+
+    def _fit(self, track: _Track, stamp: int) -> int:
+        """The stamp to append; clears the ring where a gap (either way) ends what it measures."""
+        step = stamp - track.stamps[-1]
+        interval = track.interval_us(self._min_stamps)
+        gap = self._first_gap_us if interval is None else self._gap_intervals * interval
+        if abs(step) > gap:
+            track.stamps.clear()
+            return stamp
+        # A stamp a little out of order still counts as one more frame inside the span.
+        return max(stamp, track.stamps[-1])
