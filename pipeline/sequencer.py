@@ -1,0 +1,126 @@
+"""The sequencer: answers of one stream leave in the order of their source offsets.
+
+Batches finish out of order; answers that are early wait here for the ones before them. The unit
+of order is (partition, epoch, stream): across epochs at-least-once promises completeness only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pipeline.ledger import PartitionId
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKey:
+    """One stream within one assignment of one partition: the unit of order."""
+
+    partition: PartitionId
+    epoch: int
+    stream: str
+
+
+@dataclass(slots=True)
+class _Stream(Generic[Answer]):
+    """Offsets in flight in source order, and the answers that came early."""
+
+    expected: deque[int] = field(default_factory=deque[int])
+    early: dict[int, Answer] = field(default_factory=dict[int, Answer])
+
+
+class Sequencer(Generic[Answer]):
+    """Holds early answers. Used by one thread; O(1) amortised per record.
+
+    A stream without records in flight has no state here, so any number of streams may come and
+    go. An answer never overtakes another of its stream; streams never wait for each other.
+
+    Args:
+        max_held_per_stream: a stream with this many early answers marks its partition `full`.
+    """
+
+    def __init__(self, max_held_per_stream: int) -> None:
+        if max_held_per_stream < 1:
+            raise ValueError(f"max_held_per_stream must be ≥ 1: {max_held_per_stream}")
+        self._limit = max_held_per_stream
+        self._assignments: dict[tuple[PartitionId, int], dict[str, _Stream[Answer]]] = {}
+        self._full: dict[PartitionId, set[str]] = {}
+        self._held = 0
+
+    @property
+    def held(self) -> int:
+        """Answers that wait for an earlier one."""
+        return self._held
+
+    @property
+    def streams(self) -> int:
+        """Streams with records in flight."""
+        return sum(map(len, self._assignments.values()))
+
+    @property
+    def full(self) -> frozenset[PartitionId]:
+        """Partitions in which a stream holds its limit: nothing more should be taken from them
+        until the record that everyone waits for is answered."""
+        return frozenset(self._full)
+
+    def expect(self, key: StreamKey, offset: int) -> None:
+        """A record of the stream was taken in. Offsets rise within a key.
+
+        Raises:
+            ValueError: the offset is not above the one before.
+        """
+        streams = self._assignments.setdefault((key.partition, key.epoch), {})
+        expected = streams.setdefault(key.stream, _Stream()).expected
+        if expected and offset <= expected[-1]:
+            raise ValueError(f"{key} expects offset {offset} after {expected[-1]}")
+        expected.append(offset)
+
+    def complete(self, key: StreamKey, offset: int, answer: Answer) -> list[Answer]:
+        """The record at `offset` has its answer. Returns the answers that may leave now, in
+        order: none (it is early), or this one with those that waited for it.
+
+        An epoch that was dropped returns nothing.
+
+        Raises:
+            ValueError: the offset is not expected, or has its answer already.
+        """
+        streams = self._assignments.get((key.partition, key.epoch))
+        if streams is None:
+            return []
+        stream = streams.get(key.stream)
+        if stream is None or offset < stream.expected[0] or offset in stream.early:
+            raise ValueError(f"{key} does not wait for offset {offset}")
+        stream.early[offset] = answer
+        self._held += 1
+        leaving = self._release(stream)
+        if not stream.expected:
+            del streams[key.stream]
+        self._mark(key, stream)
+        return leaving
+
+    def drop(self, partition: PartitionId, epoch: int) -> list[Answer]:
+        """Forget an epoch. Returns the answers that were still held."""
+        streams = self._assignments.pop((partition, epoch), {})
+        self._full.pop(partition, None)
+        abandoned = [answer for stream in streams.values() for answer in stream.early.values()]
+        self._held -= len(abandoned)
+        return abandoned
+
+    def _release(self, stream: _Stream[Answer]) -> list[Answer]:
+        leaving: list[Answer] = []
+        while stream.expected and stream.expected[0] in stream.early:
+            leaving.append(stream.early.pop(stream.expected.popleft()))
+        self._held -= len(leaving)
+        return leaving
+
+    def _mark(self, key: StreamKey, stream: _Stream[Answer]) -> None:
+        full = self._full.get(key.partition)
+        if len(stream.early) >= self._limit:
+            self._full.setdefault(key.partition, set()).add(key.stream)
+        elif full is not None:
+            full.discard(key.stream)
+            if not full:
+                del self._full[key.partition]
