@@ -3,6 +3,7 @@
 FrameloomError
 ├── TransientError        trying again may succeed (broker away, time-out, out of memory)
 ├── PoisonError           this record can never succeed: it becomes a dead letter with `code`
+├── WireError             bytes that should be a result are not one
 ├── FatalError            the process must end without committing what it holds
 └── ConfigError           a setting or an argument is wrong: exit code 2, names where it came from
 """
@@ -20,7 +21,8 @@ class Reason(StrEnum):
     RECORD_TOO_LARGE = "record_too_large"
     """The value is longer than `limits.max_record_bytes`."""
     BAD_ENVELOPE = "bad_envelope"
-    """Neither a frame map (MessagePack or JSON) nor a known picture; or a key of wrong type."""
+    """Neither a frame map (MessagePack or JSON) nor a known picture; or a key that is missing,
+    of wrong type, out of range or too long."""
     UNSUPPORTED_VERSION = "unsupported_version"
     """The frame's `v` is higher than this worker reads."""
     UNSUPPORTED_ENCODING = "unsupported_encoding"
@@ -69,6 +71,10 @@ class PoisonError(FrameloomError):
         self.code = code
         self.detail = detail
         self.stage = stage
+
+
+class WireError(FrameloomError):
+    """Bytes read as a result are not one, or are of a later version. For consumers of results."""
 
 
 class FatalError(FrameloomError):

@@ -1,12 +1,23 @@
-"""The frame as it travels: one encoded or raw picture of one stream (DESIGN: wire format)."""
+"""The frame as it travels: one encoded or raw picture of one stream (docs/wire-format.md).
+
+`FrameEnvelope` and `FrameJson` are the two keyed wire forms, `FrameMessage` is what the codec
+makes of them and of bare pictures.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 FRAME_VERSION = 1
+
+MAX_STREAM_ID_BYTES = 256
+"""Longest stream id, UTF-8 encoded, and longest record key that can stand for one."""
+
+MAX_SEQ = 2**64 - 1
+"""Largest sequence number: MessagePack's largest unsigned integer."""
 
 
 class Encoding(StrEnum):
@@ -23,6 +34,10 @@ class Encoding(StrEnum):
     NV12 = "nv12"
 
 
+RAW_ENCODINGS = frozenset({Encoding.RGB24, Encoding.BGR24, Encoding.GRAY8, Encoding.NV12})
+"""Encodings without a header: `width` and `height` are required, rows are packed."""
+
+
 class Form(StrEnum):
     """Which of the accepted input forms a record had."""
 
@@ -34,6 +49,72 @@ class Form(StrEnum):
     """The bytes of an encoded picture and nothing else."""
 
 
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Side = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+UnixMicros = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Meta = Annotated[
+    msgspec.Raw,
+    msgspec.Meta(
+        extra_json_schema={"type": ["object", "null"], "additionalProperties": {"type": "string"}}
+    ),
+]
+
+
+class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """What both keyed wire forms share. Unknown keys are ignored; null means absent.
+
+    Attributes:
+        v: version of the format, 1; absent means 1.
+        encoding: one of jpeg png webp bmp tiff rgb24 bgr24 gray8 nv12, lower case.
+        data: the picture's bytes.
+        width, height: pixels, 1 to 2147483647; required for raw encodings, advisory otherwise.
+        interval_us: the stream's time between frames, microseconds, at least 1.
+        ttl_ms: time to live from captured_at_us, milliseconds, at least 1; absent for no limit.
+        meta: map of strings to strings, returned untouched; its encoded form has at most
+            limits.max_meta_bytes (16 KiB). Left raw here, so that its length is known before
+            it can cost anything: a million small strings take a second to decode.
+    """
+
+    v: Annotated[int, msgspec.Meta(ge=1)] = FRAME_VERSION
+    encoding: str
+    data: memoryview
+    width: Side | None = None
+    height: Side | None = None
+    interval_us: Positive | None = None
+    ttl_ms: Positive | None = None
+    meta: Meta = msgspec.field(default_factory=msgspec.Raw)
+
+
+class FrameEnvelope(FrameKeys, frozen=True, kw_only=True):
+    """The native form: a MessagePack map.
+
+    Attributes:
+        stream_id: one camera or job, 1 to 256 bytes of UTF-8; the record's key should equal it.
+        seq: monotonic per stream, 0 to 18446744073709551615.
+        captured_at_us: when the picture was taken, Unix microseconds, a signed 64-bit integer.
+    """
+
+    stream_id: Name
+    seq: Count
+    captured_at_us: UnixMicros
+
+
+class FrameJson(FrameKeys, frozen=True, kw_only=True):
+    """The JSON form: an object with the same keys.
+
+    Attributes:
+        stream_id: as in the native form; absent means the record's key.
+        seq: as in the native form; absent means the record's offset.
+        captured_at_us: as in the native form; absent means the record's timestamp.
+    """
+
+    stream_id: Name | None = None
+    seq: Count | None = None
+    captured_at_us: UnixMicros | None = None
+
+
 class FrameMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One frame as received, whatever the input form.
 
@@ -43,7 +124,8 @@ class FrameMessage(msgspec.Struct, frozen=True, kw_only=True):
         captured_at_us: Unix microseconds; the record's timestamp where the producer gave none.
         encoding: how to read `data`.
         data: the picture's bytes, a view into the record (never a copy, except JSON's base64).
-        width, height: pixels; present for raw encodings only.
+        width, height: pixels as the producer stated them; always present for raw encodings,
+            never to be trusted for encoded ones.
         interval_us: the stream's declared time between frames, microseconds, or None.
         ttl_ms: time to live from `captured_at_us`, milliseconds, or None for no limit.
         meta: returned untouched in the result; at most 16 KiB.

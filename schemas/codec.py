@@ -1,0 +1,313 @@
+"""Records ↔ messages: frames in every accepted form, and results.
+
+The format is described in docs/wire-format.md. Reading never copies a picture (JSON's base64
+apart) and never raises anything but `PoisonError`, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from schemas.dead_letter import dead_letter_headers
+from schemas.errors import PoisonError, Reason, WireError
+from schemas.frame import (
+    FRAME_VERSION,
+    MAX_SEQ,
+    MAX_STREAM_ID_BYTES,
+    RAW_ENCODINGS,
+    Encoding,
+    Form,
+    FrameEnvelope,
+    FrameJson,
+    FrameKeys,
+    FrameMessage,
+)
+from schemas.magic import refused_format, sniff
+from schemas.record import RawRecord
+from schemas.result import RESULT_VERSION, ResultMessage
+from schemas.settings import LimitSettings
+
+__all__ = [
+    "RawRecord",
+    "dead_letter_headers",
+    "read_frame",
+    "read_result",
+    "sniff",
+    "write_frame",
+    "write_result",
+]
+
+
+class _Version(msgspec.Struct):
+    v: int = FRAME_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyedForm:
+    """How one of the two forms with keys is decoded."""
+
+    form: Form
+    keys: msgspec.msgpack.Decoder[FrameEnvelope] | msgspec.json.Decoder[FrameJson]
+    meta: msgspec.msgpack.Decoder[_Meta] | msgspec.json.Decoder[_Meta]
+    version: msgspec.msgpack.Decoder[_Version] | msgspec.json.Decoder[_Version]
+
+
+_Meta = dict[str, str] | None
+_ENVELOPE = _KeyedForm(
+    form=Form.ENVELOPE,
+    keys=msgspec.msgpack.Decoder(FrameEnvelope),
+    meta=msgspec.msgpack.Decoder(_Meta),
+    version=msgspec.msgpack.Decoder(_Version),
+)
+_JSON = _KeyedForm(
+    form=Form.JSON,
+    keys=msgspec.json.Decoder(FrameJson),
+    meta=msgspec.json.Decoder(_Meta),
+    version=msgspec.json.Decoder(_Version),
+)
+_ENCODER = msgspec.msgpack.Encoder()
+_RESULTS = msgspec.msgpack.Decoder(ResultMessage)
+
+_MAP_BYTES = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+"""First bytes of a MessagePack map: fixmap, map 16, map 32."""
+_JSON_OBJECT = re.compile(rb"[ \t\r\n]*\{")
+_ENCODINGS = {encoding.value: encoding for encoding in Encoding}
+
+
+def read_frame(record: RawRecord, limits: LimitSettings) -> FrameMessage:
+    """Read a record in whichever form it has: bare picture, MessagePack map or JSON object.
+
+    The form is told by the first bytes, pictures first: no map or JSON object can begin like
+    one, because their keys are strings.
+
+    Raises:
+        PoisonError: stage `codec`; `empty_record`, `record_too_large`, `bad_envelope`,
+            `unsupported_version`, `unsupported_encoding` or `encoding_mismatch`.
+    """
+    value = record.value
+    if not value:
+        raise _poison(Reason.EMPTY_RECORD, "the record has no value")
+    if len(value) > limits.max_record_bytes:
+        raise _poison(
+            Reason.RECORD_TOO_LARGE,
+            f"{len(value)} bytes, limits.max_record_bytes is {limits.max_record_bytes}",
+        )
+    view = memoryview(value)
+    encoding = sniff(view)
+    if encoding is not None:
+        return _frame_of_picture(record, view, encoding)
+    if value[0] in _MAP_BYTES:
+        return _frame_of_keys(record, value, _ENVELOPE, limits)
+    if _JSON_OBJECT.match(value):
+        return _frame_of_keys(record, value, _JSON, limits)
+    name = refused_format(view)
+    if name is not None:
+        raise _poison(Reason.UNSUPPORTED_ENCODING, f"the record looks like {name}")
+    raise _poison(
+        Reason.BAD_ENVELOPE,
+        "neither a MessagePack map, nor a JSON object, nor a known picture: "
+        f"the first bytes are {value[:8].hex(' ')}",
+    )
+
+
+def write_frame(frame: FrameMessage) -> bytes:
+    """The frame as a MessagePack envelope of version 1, for producers; absent keys are left out.
+
+    Nothing is checked here: the reader's rules are those of `read_frame`.
+    """
+    envelope: dict[str, object] = {
+        "v": FRAME_VERSION,
+        "stream_id": frame.stream_id,
+        "seq": frame.seq,
+        "captured_at_us": frame.captured_at_us,
+        "encoding": frame.encoding.value,
+        "data": frame.data,
+    }
+    optional = {
+        "width": frame.width,
+        "height": frame.height,
+        "interval_us": frame.interval_us,
+        "ttl_ms": frame.ttl_ms,
+        "meta": frame.meta or None,
+    }
+    envelope.update((key, value) for key, value in optional.items() if value is not None)
+    return _ENCODER.encode(envelope)
+
+
+def write_result(result: ResultMessage) -> bytes:
+    """The result as a MessagePack map with every key present, also the empty ones."""
+    return _ENCODER.encode(result)
+
+
+def read_result(data: bytes) -> ResultMessage:
+    """Read a result; keys that this version does not know are ignored.
+
+    Raises:
+        WireError: the bytes are not a result, or a result of a later version.
+    """
+    try:
+        result = _RESULTS.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        _refuse_later_result(_version(data, _ENVELOPE))
+        raise WireError(f"not a result: {error}") from error
+    _refuse_later_result(result.v)
+    return result
+
+
+def _keys(value: bytes, form: _KeyedForm) -> FrameEnvelope | FrameJson:
+    try:
+        keys = form.keys.decode(value)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        # A later version may have changed any key but `v`: name the version, not the key.
+        _refuse_later(_version(value, form))
+        raise _poison(Reason.BAD_ENVELOPE, str(error)) from error
+    _refuse_later(keys.v)
+    return keys
+
+
+def _version(value: bytes, form: _KeyedForm) -> int:
+    """The `v` of a map that could not be read otherwise; 0 where even that cannot be had."""
+    try:
+        return form.version.decode(value).v
+    except (msgspec.MsgspecError, RecursionError):
+        return 0
+
+
+def _refuse_later(version: int) -> None:
+    if version > FRAME_VERSION:
+        raise _poison(
+            Reason.UNSUPPORTED_VERSION,
+            f"v is {version}, this worker reads up to {FRAME_VERSION}: upgrade consumers first",
+        )
+
+
+def _refuse_later_result(version: int) -> None:
+    if version > RESULT_VERSION:
+        raise WireError(f"result of version {version}, this reader knows up to {RESULT_VERSION}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """Whose frame it is and which: what a bare picture has to take from its record."""
+
+    stream_id: str
+    seq: int
+    captured_at_us: int
+    ordered: bool
+    key_mismatch: bool
+
+
+def _identity(
+    record: RawRecord,
+    stream_id: str | None = None,
+    seq: int | None = None,
+    captured_at_us: int | None = None,
+) -> _Identity:
+    """What the producer stated, the record's key, offset and timestamp where it did not."""
+    if seq is not None and seq > MAX_SEQ:
+        raise _poison(Reason.BAD_ENVELOPE, f"seq is greater than {MAX_SEQ}")
+    stated = None if stream_id is None else stream_id.encode()
+    # An empty key is what some clients send for none.
+    key = record.key or None
+    if len(stated or key or b"") > MAX_STREAM_ID_BYTES:
+        name = "the key, which names the stream," if stated is None else "stream_id"
+        raise _poison(Reason.BAD_ENVELOPE, f"{name} is longer than {MAX_STREAM_ID_BYTES} bytes")
+    return _Identity(
+        stream_id=_stream_of(record) if stream_id is None else stream_id,
+        seq=record.offset if seq is None else seq,
+        captured_at_us=record.timestamp_ms * 1000 if captured_at_us is None else captured_at_us,
+        ordered=stated is not None or key is not None,
+        key_mismatch=stated is not None and key is not None and stated != key,
+    )
+
+
+def _stream_of(record: RawRecord) -> str:
+    if not record.key:
+        return f"{record.topic}-{record.partition}"
+    try:
+        return record.key.decode()
+    except UnicodeDecodeError:
+        return f"hex:{record.key.hex()}"
+
+
+def _frame_of_keys(
+    record: RawRecord, value: bytes, form: _KeyedForm, limits: LimitSettings
+) -> FrameMessage:
+    keys = _keys(value, form)
+    identity = _identity(record, keys.stream_id, keys.seq, keys.captured_at_us)
+    encoding = _ENCODINGS.get(keys.encoding)
+    if encoding is None:
+        raise _poison(
+            Reason.UNSUPPORTED_ENCODING,
+            f"encoding {keys.encoding[:64]!r} is none of {', '.join(_ENCODINGS)}",
+        )
+    if encoding in RAW_ENCODINGS:
+        _check_raw(keys, encoding)
+    return FrameMessage(
+        stream_id=identity.stream_id,
+        seq=identity.seq,
+        captured_at_us=identity.captured_at_us,
+        encoding=encoding,
+        data=keys.data,
+        width=keys.width,
+        height=keys.height,
+        interval_us=keys.interval_us,
+        ttl_ms=keys.ttl_ms,
+        meta=_meta(keys.meta, form, limits),
+        form=form.form,
+        ordered=identity.ordered,
+        key_mismatch=identity.key_mismatch,
+    )
+
+
+def _frame_of_picture(record: RawRecord, data: memoryview, encoding: Encoding) -> FrameMessage:
+    identity = _identity(record)
+    return FrameMessage(
+        stream_id=identity.stream_id,
+        seq=identity.seq,
+        captured_at_us=identity.captured_at_us,
+        encoding=encoding,
+        data=data,
+        form=Form.BARE,
+        ordered=identity.ordered,
+    )
+
+
+def _meta(raw: msgspec.Raw, form: _KeyedForm, limits: LimitSettings) -> dict[str, str]:
+    size = memoryview(raw).nbytes
+    if size == 0:
+        return {}
+    if size > limits.max_meta_bytes:
+        raise _poison(
+            Reason.BAD_ENVELOPE,
+            f"meta has {size} bytes, limits.max_meta_bytes is {limits.max_meta_bytes}",
+        )
+    try:
+        return form.meta.decode(raw) or {}
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _poison(Reason.BAD_ENVELOPE, f"meta: {error}") from error
+
+
+def _check_raw(keys: FrameKeys, encoding: Encoding) -> None:
+    """Raw pictures have no header: the stated size must account for every byte."""
+    width, height = keys.width, keys.height
+    if width is None or height is None:
+        raise _poison(Reason.ENCODING_MISMATCH, f"{encoding.value} needs width and height")
+    if encoding is Encoding.NV12 and (width % 2 or height % 2):
+        raise _poison(Reason.ENCODING_MISMATCH, f"nv12 needs even sides, not {width}x{height}")
+    expected = {
+        Encoding.GRAY8: width * height,
+        Encoding.NV12: width * height * 3 // 2,
+    }.get(encoding, width * height * 3)
+    if keys.data.nbytes != expected:
+        raise _poison(
+            Reason.ENCODING_MISMATCH,
+            f"{encoding.value} of {width}x{height} takes {expected} bytes, not {keys.data.nbytes}",
+        )
+
+
+def _poison(code: Reason, detail: str) -> PoisonError:
+    return PoisonError(code, detail, stage="codec")

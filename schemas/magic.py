@@ -1,0 +1,80 @@
+"""Formats told by their first bytes: those a bare record may have, and those refused by name."""
+
+from __future__ import annotations
+
+from schemas.frame import Encoding
+
+_BMP_INFO_SIZES = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
+"""Lengths of the known BMP information headers. `BM` alone would claim ordinary text."""
+
+_TIFF_STARTS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
+"""Little and big endian; the last two are BigTIFF."""
+
+_REFUSED_STARTS = {
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"\xff\x0a": "JPEG XL",
+    b"\x00\x00\x00\x0cJXL ": "JPEG XL",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"\x00\x00\x00\x0cjP  ": "JPEG 2000",
+    b"\x00\x00\x01\x00": "ICO",
+    b"8BPS": "Photoshop",
+    b"v/1\x01": "OpenEXR",
+    b"P5\n": "PGM",
+    b"P6\n": "PPM",
+    b"<svg": "SVG",
+    b"%PDF": "PDF",
+    b"\x1aE\xdf\xa3": "Matroska or WebM",
+    b"FLV\x01": "FLV",
+    b"\x00\x00\x00\x01": "an H.264 or H.265 elementary stream",
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "ZIP",
+}
+
+_BRANDS = {
+    b"avif": "AVIF",
+    b"avis": "AVIF",
+    b"heic": "HEIC",
+    b"heix": "HEIC",
+    b"hevc": "HEIC",
+    b"heim": "HEIC",
+    b"mif1": "HEIF",
+    b"msf1": "HEIF",
+    b"qt  ": "QuickTime",
+}
+"""Major brands of ISO base media files (ISO/IEC 14496-12, `ftyp`); any other is called MP4."""
+
+
+def sniff(data: memoryview) -> Encoding | None:
+    """The encoded format that `data` (bytes, one dimension) begins with, or None.
+
+    Looks at the first 18 bytes only; a picture that begins well may still be broken.
+    """
+    head = bytes(data[:18])
+    if head.startswith(b"\xff\xd8\xff"):
+        return Encoding.JPEG
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return Encoding.PNG
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return Encoding.WEBP
+    if head.startswith(_TIFF_STARTS):
+        return Encoding.TIFF
+    if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_INFO_SIZES:
+        return Encoding.BMP
+    return None
+
+
+def refused_format(data: memoryview) -> str | None:
+    """The name of a known format that is not accepted (GIF, AVIF, PDF, MP4…), or None.
+
+    For the detail of a dead letter: it tells the producer what to convert from.
+    """
+    head = bytes(data[:12])
+    if head[4:8] == b"ftyp":
+        return _BRANDS.get(head[8:12], "MP4")
+    if head.startswith(b"RIFF") and head[8:12] == b"AVI ":
+        return "AVI"
+    for start, name in _REFUSED_STARTS.items():
+        if head.startswith(start):
+            return name
+    return None
