@@ -1,0 +1,236 @@
+"""Every metric of the worker, in one table.
+
+The registry's objects and `docs/metrics.md` are both made from `TABLE`:
+`python -m pipeline.metrics > docs/metrics.md`.
+
+Conservation, per route and at any instant:
+received = answered (ok + expired + skipped) + dead-lettered + abandoned + in flight,
+where abandoned records left with their partition and are received again by its next owner.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from pipeline.streams import StreamTable
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+class Kind(Enum):
+    """How a metric behaves, in Prometheus' words."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table.
+
+    Attributes:
+        name: as scraped, without the suffixes that Prometheus adds (`_total`, `_bucket`).
+        labels: names of the labels, in the order that callers give their values.
+        help: one sentence; units are in the name.
+        buckets: upper bounds of a histogram.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+def _counter(name: str, labels: Sequence[str], text: str) -> Metric:
+    return Metric(f"frameloom_{name}", Kind.COUNTER, tuple(labels), text)
+
+
+def _gauge(name: str, labels: Sequence[str], text: str) -> Metric:
+    return Metric(f"frameloom_{name}", Kind.GAUGE, tuple(labels), text)
+
+
+def _histogram(name: str, labels: Sequence[str], text: str, buckets: Sequence[float]) -> Metric:
+    return Metric(f"frameloom_{name}", Kind.HISTOGRAM, tuple(labels), text, tuple(buckets))
+
+
+RECEIVED = _counter("received", ["route"], "Records taken from Kafka.")
+RECEIVED_BYTES = _counter("received_bytes", ["route"], "Bytes of their values.")
+ANSWERED = _counter("answered", ["route", "status"], "Results acknowledged by the broker.")
+DEAD_LETTERED = _counter("dead_lettered", ["route", "reason"], "Dead letters acknowledged.")
+ABANDONED = _counter("abandoned", ["route"], "Records given up with their revoked partition.")
+IN_FLIGHT = _gauge("in_flight_items", [], "Records received and not yet settled.")
+IN_FLIGHT_BYTES = _gauge("in_flight_bytes", [], "Bytes of their values.")
+BATCHES = _counter("batches", ["route", "bucket", "closed_by"], "Batches done, by close reason.")
+BATCH_SIZE = _histogram("batch_size", ["route", "bucket"], "Frames per batch.", _SIZES)
+BATCH_FILL = _histogram("batch_fill", ["route", "bucket"], "Batch size over its limit.", _SHARES)
+QUEUE_DEPTH = _gauge("queue_depth", ["route", "bucket"], "Frames that wait for a batch.")
+RUNNING_BATCHES = _gauge("running_batches", [], "Batches started and not finished.")
+FREE_SLOTS = _gauge("free_slots", [], "Slots that could take a batch.")
+STAGE_SECONDS = _histogram(
+    "stage_seconds",
+    ["route", "stage"],
+    "Time per stage: `queue` (receipt to batch) per frame; `decode`, `infer`, `post` per batch; "
+    "`sequence` (done to its turn to leave), `produce` (turn to acknowledgement) and "
+    "`e2e` (receipt to acknowledgement) per record.",
+    _SECONDS,
+)
+LAG_SECONDS = _gauge(
+    "lag_seconds", ["route"], "Age of the latest frame at receipt, by capture time."
+)
+LAG_RECORDS = _gauge("lag_records", ["topic", "partition"], "Records between commit and log end.")
+WATERMARK_LAG = _gauge(
+    "watermark_lag_records", ["topic", "partition"], "Records received but not yet committable."
+)
+SEQUENCER_HELD = _gauge(
+    "sequencer_held", [], "Answers that wait for an earlier one of their stream."
+)
+KEY_MISMATCHES = _counter(
+    "key_mismatches", ["route"], "Frames whose stream_id differs from the key."
+)
+CLOCK_SKEWS = _counter("clock_skews", ["route"], "Frames captured more than 5 s in the future.")
+LATE_COMPLETIONS = _counter(
+    "late_completions", [], "Outcomes of partitions that were gone by then."
+)
+REBALANCES = _counter("rebalances", [], "Assignments of partitions to this worker.")
+ASSIGNED = _gauge("assigned_partitions", [], "Partitions this worker reads.")
+PRODUCE_RETRIES = _counter("produce_retries", ["topic"], "Produce requests that were tried again.")
+COMMITS = _counter("commits", ["outcome"], "Offset commits: `done` or `failed`.")
+STREAM_RECEIVED = _counter("stream_received", ["stream"], "Records received, per stream.")
+STREAM_ANSWERED = _counter("stream_answered", ["stream"], "Records settled, per stream.")
+STREAM_INTERVAL = _gauge("stream_interval_seconds", ["stream"], "Mean time between its frames.")
+
+STREAM_TABLE = (STREAM_RECEIVED, STREAM_ANSWERED, STREAM_INTERVAL)
+"""Per-stream rows: `http.top_streams` streams have series of their own, the others share one."""
+
+TABLE = (
+    RECEIVED, RECEIVED_BYTES, ANSWERED, DEAD_LETTERED, ABANDONED, IN_FLIGHT, IN_FLIGHT_BYTES,
+    BATCHES, BATCH_SIZE, BATCH_FILL, QUEUE_DEPTH, RUNNING_BATCHES, FREE_SLOTS, STAGE_SECONDS,
+    LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEQUENCER_HELD, KEY_MISMATCHES, CLOCK_SKEWS,
+    LATE_COMPLETIONS, REBALANCES, ASSIGNED, PRODUCE_RETRIES, COMMITS, *STREAM_TABLE,
+)  # fmt: skip
+
+
+class Metrics:
+    """The table's live objects in a registry of their own. Any thread may use them.
+
+    Args:
+        top_streams: how many streams have series of their own.
+    """
+
+    def __init__(self, top_streams: int = 50) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.streams = StreamTable(top_streams)
+        plain = [metric for metric in TABLE if metric not in STREAM_TABLE]
+        self._counters = {m: self._counter(m) for m in plain if m.kind is Kind.COUNTER}
+        self._gauges = {m: self._gauge(m) for m in plain if m.kind is Kind.GAUGE}
+        self._histograms = {m: self._histogram(m) for m in plain if m.kind is Kind.HISTOGRAM}
+        self.registry.register(_StreamCollector(self.streams))
+
+    def add(self, metric: Metric, amount: float, *labels: str) -> None:
+        """Count `amount` ≥ 0 more."""
+        counter = self._counters[metric]
+        (counter.labels(*labels) if labels else counter).inc(amount)
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        """The gauge's value now."""
+        gauge = self._gauges[metric]
+        (gauge.labels(*labels) if labels else gauge).set(value)
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """One more observation of a histogram."""
+        self._histograms[metric].labels(*labels).observe(value)
+
+    def forget(self, metric: Metric, *labels: str) -> None:
+        """Drop a gauge's series (a partition that left)."""
+        # remove() warns on a series that never existed, and either way there is none after it.
+        if (
+            self.registry.get_sample_value(
+                metric.name, dict(zip(metric.labels, labels, strict=True))
+            )
+            is not None
+        ):
+            self._gauges[metric].remove(*labels)
+
+    def value(self, metric: Metric, **labels: str) -> float:
+        """The value of one series (a histogram's is its count); 0.0 before it exists."""
+        suffix = {Kind.COUNTER: "_total", Kind.GAUGE: "", Kind.HISTOGRAM: "_count"}[metric.kind]
+        return self.registry.get_sample_value(metric.name + suffix, labels) or 0.0
+
+    def total(self, metric: Metric) -> float:
+        """The sum over all series of a counter."""
+        return sum(
+            sample.value
+            for family in self._counters[metric].collect()
+            for sample in family.samples
+            if sample.name.endswith("_total")
+        )
+
+    def _counter(self, metric: Metric) -> Counter:
+        return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
+
+    def _gauge(self, metric: Metric) -> Gauge:
+        return Gauge(metric.name, metric.help, metric.labels, registry=self.registry)
+
+    def _histogram(self, metric: Metric) -> Histogram:
+        return Histogram(
+            metric.name, metric.help, metric.labels, registry=self.registry, buckets=metric.buckets
+        )
+
+
+class _StreamCollector(Collector):
+    """Turns the stream table into series at each scrape."""
+
+    def __init__(self, streams: StreamTable) -> None:
+        self._streams = streams
+
+    def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
+        received, answered = _family(STREAM_RECEIVED), _family(STREAM_ANSWERED)
+        interval = GaugeMetricFamily(STREAM_INTERVAL.name, STREAM_INTERVAL.help, labels=["stream"])
+        for stream in self._streams.snapshot():
+            received.add_metric([stream.name], stream.received)
+            answered.add_metric([stream.name], stream.answered)
+            if stream.interval_s is not None:
+                interval.add_metric([stream.name], stream.interval_s)
+        return [received, answered, interval]
+
+
+def _family(metric: Metric) -> CounterMetricFamily:
+    return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+def markdown() -> str:
+    """The table as the text of `docs/metrics.md`."""
+    lines = [
+        "# Metrics",
+        "",
+        "Served at `/metrics`. Made by `python -m pipeline.metrics`; do not edit by hand.",
+        "",
+        "| name | type | labels | meaning |",
+        "|---|---|---|---|",
+    ]
+    for metric in TABLE:
+        name = f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        lines.append(f"| `{name}` | {metric.kind.value} | {labels} | {metric.help} |")
+    lines += [
+        "",
+        "Per route, at any instant: received = answered + dead-lettered + abandoned + in flight.",
+        "`http.top_streams` streams have series of their own; the others share `other`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())
