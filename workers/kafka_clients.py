@@ -22,7 +22,12 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    TopicAlreadyExistsError,
+    for_code,
+)
 from aiokafka.helpers import create_ssl_context
 from aiokafka.structs import ConsumerRecord
 
@@ -35,6 +40,7 @@ __all__ = [
     "AIOKafkaProducer",
     "ConsumerRecord",
     "KafkaError",
+    "MessageSizeTooLargeError",
     "TopicPartition",
     "TopicSpec",
     "check_topics",
