@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 
 US = 1_000_000
+STEP_DECAY = 0.95
+"""What a stream's largest step shrinks by at each frame: bursts keep it up, one stall does not."""
 
 
 class _Track:
-    __slots__ = ("declared_us", "stamps")
+    __slots__ = ("declared_us", "largest_step_us", "stamps")
 
     def __init__(self, ring: int) -> None:
         self.stamps: deque[int] = deque(maxlen=ring)
         self.declared_us: int | None = None
+        self.largest_step_us = 0.0
 
     def interval_us(self, min_stamps: int) -> float | None:
         if len(self.stamps) >= min_stamps:
@@ -33,7 +36,8 @@ class IntervalTable:
     Args:
         ring: stamps kept per stream.
         min_stamps: fewer stamps than this give no estimate.
-        gap_intervals: a pause longer than so many intervals starts the estimate anew.
+        gap_intervals: a pause longer than so many intervals (of a stream that comes in bursts: so
+            many of its usual pauses) starts the estimate anew.
         first_gap_us: the same while the interval is not yet known, microseconds.
         max_streams: streams remembered at once.
     """
@@ -83,9 +87,13 @@ class IntervalTable:
         """The stamp to append; clears the ring where a gap (either way) ends what it measures."""
         step = stamp - track.stamps[-1]
         interval = track.interval_us(self._min_stamps)
-        gap = self._first_gap_us if interval is None else self._gap_intervals * interval
+        gap = self._first_gap_us
+        if interval is not None:
+            gap = self._gap_intervals * max(interval, track.largest_step_us)
         if abs(step) > gap:
             track.stamps.clear()
+            track.largest_step_us = 0.0
             return stamp
+        track.largest_step_us = max(step, track.largest_step_us * STEP_DECAY)
         # A stamp a little out of order still counts as one more frame inside the span.
         return max(stamp, track.stamps[-1])

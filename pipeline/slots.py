@@ -165,15 +165,19 @@ class ThreadedDevice:
         return done
 
     def close(self) -> None:
-        """Each stage ends after the work before it. Decoders are closed by their thread."""
+        """Each stage ends after the work before it."""
         self._decoding.put(None)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the threads after `close`. True when all ended in time."""
+        """Wait for the threads after `close`, then close the decoders. True when all ended."""
         deadline = self._clock() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - self._clock()))
-        return not any(thread.is_alive() for thread in self._threads)
+        if any(thread.is_alive() for thread in self._threads):
+            return False
+        for lane in self._lanes.values():
+            lane.decoder.close()
+        return True
 
     def _stage(
         self,
@@ -183,23 +187,19 @@ class ThreadedDevice:
         outbox: queue.SimpleQueue[_Work | None] | None,
     ) -> threading.Thread:
         def run() -> None:
-            while (work := inbox.get()) is not None:
-                try:
+            try:
+                while (work := inbox.get()) is not None:
                     work_on(work)
-                except FatalError as error:
-                    self._fail(error)
-                    return
-                except Exception as error:
-                    log.exception("the %s stage failed", name)
-                    self._fail(FatalError(f"{name}: {type(error).__name__}: {error}"))
-                    return
+                    if outbox is not None:
+                        outbox.put(work)
+            except FatalError as error:
+                self._fail(error)
+            except Exception as error:
+                log.exception("the %s stage failed", name)
+                self._fail(FatalError(f"{name}: {type(error).__name__}: {error}"))
+            finally:
                 if outbox is not None:
-                    outbox.put(work)
-            if inbox is self._decoding:
-                for lane in self._lanes.values():
-                    lane.decoder.close()
-            if outbox is not None:
-                outbox.put(None)
+                    outbox.put(None)  # the stages behind end too
 
         thread = threading.Thread(target=run, name=f"device-{name}", daemon=True)
         thread.start()

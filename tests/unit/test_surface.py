@@ -1,0 +1,60 @@
+"""Predicting a batch's latency from finished ones."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.surface import Surface
+
+KEY = ("default", "480p")
+
+
+def seen(*pairs: tuple[int, float]) -> Surface:
+    surface = Surface()
+    for n, seconds in pairs:
+        surface.observe(*KEY, n, seconds)
+    return surface
+
+
+def test_nothing_seen_predicts_nothing() -> None:
+    assert Surface().service_s(*KEY, 8) == 0.0
+
+
+def test_one_size_seen_bounds_the_others() -> None:
+    surface = seen((4, 0.1))
+    assert surface.service_s(*KEY, 4) == pytest.approx(0.1)
+    assert surface.service_s(*KEY, 1) == pytest.approx(0.1)
+    assert surface.service_s(*KEY, 8) == pytest.approx(0.2)
+
+
+def test_a_line_is_learned() -> None:
+    surface = seen(*[(n, 0.010 + 0.005 * n) for n in (1, 2, 4, 8, 16)])
+    for n in (1, 3, 12, 16, 32):
+        assert surface.service_s(*KEY, n) == pytest.approx(0.010 + 0.005 * n)
+
+
+def test_drift_is_followed() -> None:
+    surface = seen(*[(n, 0.01 * n) for n in (1, 2, 4, 8)] * 20)
+    for n in (1, 2, 4, 8) * 60:
+        surface.observe(*KEY, n, 0.03 * n)
+    assert surface.service_s(*KEY, 8) == pytest.approx(0.24, rel=0.02)
+
+
+def test_buckets_and_routes_are_apart() -> None:
+    surface = seen((1, 0.1))
+    assert surface.service_s("default", "4k", 1) == 0.0
+    assert surface.service_s("other", "480p", 1) == 0.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 64), st.floats(1e-6, 10)), min_size=1, max_size=50),
+    st.integers(1, 128),
+)
+def test_predictions_are_positive_and_never_fall_with_size(
+    pairs: list[tuple[int, float]], n: int
+) -> None:
+    surface = seen(*pairs)
+    assert surface.service_s(*KEY, n) >= -1e-9
+    assert surface.service_s(*KEY, n + 1) >= surface.service_s(*KEY, n) - 1e-9
