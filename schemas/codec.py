@@ -189,8 +189,7 @@ def _refuse_later_result(version: int) -> None:
         raise WireError(f"result of version {version}, this reader knows up to {RESULT_VERSION}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Identity:
+class _Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Whose frame it is and which: what a bare picture has to take from its record."""
 
     stream_id: str

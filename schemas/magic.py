@@ -7,6 +7,9 @@ from schemas.frame import Encoding
 _BMP_INFO_SIZES = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 """Lengths of the known BMP information headers. `BM` alone would claim ordinary text."""
 
+_FIRST_BYTES = frozenset(b"\xff\x89RIMB")
+"""Of the accepted formats. Nearly every record is an envelope and is passed by with one look."""
+
 _TIFF_STARTS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 """Little and big endian; the last two are BigTIFF."""
 
@@ -46,10 +49,12 @@ _BRANDS = {
 
 
 def sniff(data: memoryview) -> Encoding | None:
-    """The encoded format that `data` (bytes, one dimension) begins with, or None.
+    """The encoded format that `data` (unsigned bytes) begins with, or None.
 
     Looks at the first 18 bytes only; a picture that begins well may still be broken.
     """
+    if not data or data[0] not in _FIRST_BYTES:
+        return None
     head = bytes(data[:18])
     if head.startswith(b"\xff\xd8\xff"):
         return Encoding.JPEG

@@ -1,145 +1,149 @@
-"""Settings: typed, every key documented in `configs/default.yaml`, unknown keys refused.
+"""Settings: typed, every key documented, unknown keys refused, secrets never shown.
 
-Sources in rising order: the defaults below, a YAML file, `FRAMELOOM__SECTION__KEY` environment
-variables, `--set section.key=value`.
+Sources in rising order: the defaults, a YAML file, `FRAMELOOM__SECTION__KEY` environment
+variables, `--set section.key=value`. An element of a list is addressed by its index or by its
+name: `routes.0.conf=0.4`, `routes.default.conf=0.4`, `FRAMELOOM__ROUTES__0__CONF=0.4`.
+
+`settings_keys` holds the keys, `settings_rules` the rules between them, `settings_sources` what
+was said where, `settings_check` the comparison of the two.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
 
 import msgspec
 
-MIB = 1024 * 1024
+from schemas.errors import ConfigError
+from schemas.settings_check import Violation, as_secret, check, shown
+from schemas.settings_keys import (
+    DEFAULT_BUCKETS,
+    MIB,
+    BucketSettings,
+    DeliverySettings,
+    DeviceSettings,
+    FlowSettings,
+    HttpSettings,
+    KafkaSettings,
+    LifecycleSettings,
+    LimitSettings,
+    LogSettings,
+    Order,
+    Policy,
+    RouteSettings,
+    Secret,
+    Settings,
+    WindowSettings,
+)
+from schemas.settings_rules import violations
+from schemas.settings_sources import Draft, apply, draft_of_file, env_changes, set_changes
+from schemas.settings_yaml import Path, dotted
+
+__all__ = [
+    "DEFAULT_BUCKETS",
+    "MIB",
+    "BucketSettings",
+    "DeliverySettings",
+    "DeviceSettings",
+    "FlowSettings",
+    "HttpSettings",
+    "KafkaSettings",
+    "LifecycleSettings",
+    "LimitSettings",
+    "LogSettings",
+    "Order",
+    "Policy",
+    "RouteSettings",
+    "Secret",
+    "Settings",
+    "WindowSettings",
+    "describe",
+    "load_settings",
+]
 
 
-class Secret(str):
-    """A string that never shows itself: `str()` of it works, `repr()` and logs print stars."""
+def load_settings(
+    path: str | FilePath | None = None,
+    *,
+    env: Mapping[str, str] = os.environ,
+    overrides: Sequence[str] = (),
+) -> Settings:
+    """Read the settings from all their sources and check them.
 
-    __slots__ = ()
+    Args:
+        path: a YAML file, or None for the defaults alone.
+        env: variables that begin with `FRAMELOOM__` count, and each must name a key.
+        overrides: `section.key=value`. Here and in variables, keys that hold texts take the text
+            as it is, the others read it as YAML.
 
-    def __repr__(self) -> str:
-        return "'***'" if self else "''"
-
-
-class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    bootstrap_servers: str = "127.0.0.1:9092"
-    group_id: str = "frameloom"
-    client_id: str = "frameloom"
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: Secret | None = None
-    ssl_cafile: str | None = None
-    ssl_certfile: str | None = None
-    ssl_keyfile: str | None = None
-    auto_offset_reset: str = "earliest"
-    session_timeout_ms: int = 10_000
-    heartbeat_interval_ms: int = 3_000
-    rebalance_timeout_ms: int = 60_000
-    max_poll_interval_ms: int = 300_000
-    max_partition_fetch_bytes: int = MIB
-    request_timeout_ms: int = 40_000
-
-
-class BucketSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str
-    max_source_pixels: int
-    height: int
-    width: int
-    max_batch: int
+    Raises:
+        ConfigError: one line per problem: source (file and line, variable, option), key, value,
+            what was expected. Values of secrets never stand in it.
+    """
+    draft = Draft() if path is None else draft_of_file(path)
+    for change in (*env_changes(env), *set_changes(overrides)):
+        apply(draft, change)
+    _refuse(list(check(Settings, draft.content)), draft)
+    settings = msgspec.convert(draft.content, Settings, dec_hook=as_secret)
+    settings = _with_password_file(settings, draft)
+    broken = [
+        Violation(each.path, each.problem, _shown_at(settings, each.path))
+        for each in violations(settings)
+    ]
+    _refuse(broken, draft)
+    return settings
 
 
-class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str = "default"
-    input: str = "frames"
-    output: str = "detections"
-    dead_letter: str = "frames.dlq"
-    model: str = "bench/assets/frameloom-demo.pt"
-    conf: float = 0.25
-    iou: float = 0.7
-    max_det: int = 300
-    classes: list[int] | None = None
-    sample_every: int = 1
-    buckets: list[BucketSettings] = []
+def describe(settings: Settings) -> dict[str, Any]:
+    """The settings as plain maps, lists and scalars for logs and `--json`; secrets as stars."""
+    return msgspec.to_builtins(settings, enc_hook=_stars)
 
 
-class Policy(StrEnum):
-    FIXED = "fixed"
-    WINDOW = "window"
-    INTERVAL = "interval"
+def _stars(value: object) -> str:
+    if isinstance(value, Secret):
+        return "***"
+    raise NotImplementedError(f"no plain form of {type(value).__name__}")
 
 
-class WindowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    policy: Policy = Policy.INTERVAL
-    intervals: float = 3.0
-    constant_ms: float = 50.0
-    min_wait_ms: float = 2.0
-    max_wait_ms: float = 250.0
-    idle_launch: bool = True
+def _refuse(problems: Sequence[Violation], draft: Draft) -> None:
+    if problems:
+        raise ConfigError("\n".join(_line(problem, draft) for problem in problems))
 
 
-class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    max_record_bytes: int = 8 * MIB
-    max_pixels: int = 50_000_000
-    max_detections: int = 300
-    max_scans: int = 100
-    max_meta_bytes: int = 16 * 1024
-    max_result_bytes: int = MIB
+def _line(violation: Violation, draft: Draft) -> str:
+    value = f" = {violation.value}" if violation.value else ""
+    source = draft.source(violation.path)
+    return f"{source}: {dotted(violation.path)}{value}: {violation.problem}"
 
 
-class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    max_items: int = 256
-    max_bytes: int = 256 * MIB
-    max_held_per_stream: int = 64
+def _shown_at(settings: Settings, path: Path) -> str:
+    node: Any = settings
+    for part in path:
+        node = node[part] if isinstance(part, int) else getattr(node, part)
+    return shown(node)
 
 
-class Order(StrEnum):
-    STREAM = "stream"
-    NONE = "none"
-
-
-class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    order: Order = Order.STREAM
-    commit_interval_ms: int = 500
-    commit_every: int = 1_000
-    produce_timeout_ms: int = 30_000
-
-
-class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str = "auto"
-    slots: int = 2
-    decoder: str = "auto"
-    decode_threads: int = 0
-    model_threads: int = 0
-
-
-class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    drain_timeout_ms: int = 20_000
-    revoke_timeout_ms: int = 15_000
-    stall_timeout_ms: int = 120_000
-
-
-class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    enabled: bool = True
-    host: str = "127.0.0.1"
-    port: int = 9464
-    top_streams: int = 50
-
-
-class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    level: str = "info"
-    format: str = "json"
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    kafka: KafkaSettings = KafkaSettings()
-    routes: list[RouteSettings] = msgspec.field(default_factory=lambda: [RouteSettings()])
-    window: WindowSettings = WindowSettings()
-    limits: LimitSettings = LimitSettings()
-    flow: FlowSettings = FlowSettings()
-    delivery: DeliverySettings = DeliverySettings()
-    device: DeviceSettings = DeviceSettings()
-    lifecycle: LifecycleSettings = LifecycleSettings()
-    http: HttpSettings = HttpSettings()
-    log: LogSettings = LogSettings()
+def _with_password_file(settings: Settings, draft: Draft) -> Settings:
+    kafka = settings.kafka
+    name = kafka.sasl_password_file
+    if name is None:
+        return settings
+    place: Path = ("kafka", "sasl_password_file")
+    if kafka.sasl_password is not None:
+        _refuse([Violation(place, "kafka.sasl_password is given too, keep one", name)], draft)
+    try:
+        password = FilePath(name).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise ConfigError(
+            _line(Violation(place, f"cannot be read: {error.strerror}", name), draft)
+        ) from error
+    except UnicodeDecodeError:
+        raise ConfigError(_line(Violation(place, "is not UTF-8", name), draft)) from None
+    if not password:
+        _refuse([Violation(place, "the file is empty", name)], draft)
+    return msgspec.structs.replace(
+        settings, kafka=msgspec.structs.replace(kafka, sasl_password=Secret(password))
+    )

@@ -1,0 +1,360 @@
+"""Every setting with its type, range and default; `configs/default.yaml` explains them again.
+
+What a single key cannot say (one key must exceed another, names are unique) stands in
+`schemas/settings_rules.py`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+MIB = 1024 * 1024
+STRIDE = 32
+"""YOLOv8's coarsest stride: sides of a bucket are multiples of it, pixels."""
+
+
+class Secret(str):
+    """A string that never shows itself: `str()` of it works, `repr()` and logs print stars."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'" if self else "''"
+
+
+Millis = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Bytes = Annotated[int, Meta(ge=1, le=2**40)]
+Unit = Annotated[float, Meta(ge=0.0, le=1.0)]
+Text = Annotated[str, Meta(min_length=1, extra={"expected": "a text that is not empty"})]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Wait = Annotated[float, Meta(ge=0.0, le=600_000.0)]
+BucketSide = Annotated[int, Meta(ge=STRIDE, le=8_192, multiple_of=STRIDE)]
+Servers = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\s,]+:[0-9]{1,5}(,[^\s,]+:[0-9]{1,5})*$",
+        extra={"expected": "host:port, or several with commas between"},
+    ),
+]
+Topic = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$",
+        extra={"expected": "a topic name: 1 to 249 of A-Z a-z 0-9 . _ -"},
+    ),
+]
+Label = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?![0-9]+$)[A-Za-z0-9][A-Za-z0-9_-]{0,63}$",
+        extra={"expected": "a name: 1 to 64 of A-Z a-z 0-9 _ -, and not a number"},
+    ),
+]
+DeviceName = Annotated[
+    str,
+    Meta(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", extra={"expected": "auto, cpu, cuda or cuda:N"}),
+]
+
+
+class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The broker and the consumer group.
+
+    Attributes:
+        bootstrap_servers: brokers to begin with, host:port, several with commas between.
+        group_id: the consumer group; workers of one group share the partitions.
+        client_id: how this worker appears in the broker's logs.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; needed by SASL_*, else null.
+        sasl_username: user of SASL, or null.
+        sasl_password: password of SASL, or null. Never shown; better kept in a file.
+        sasl_password_file: file whose content (last line break removed) is the password, or null.
+        ssl_cafile: PEM file of the authority that signed the broker's certificate, or null for
+            the system's.
+        ssl_certfile: PEM file of the client's certificate, or null.
+        ssl_keyfile: PEM file of the client's key, or null.
+        auto_offset_reset: where a group without committed offsets begins: earliest, latest, or
+            none (refuse to start).
+        session_timeout_ms: the broker drops a worker that was silent for so long, milliseconds.
+        heartbeat_interval_ms: between signs of life, milliseconds; at most a third of the session.
+        rebalance_timeout_ms: how long the group waits for this worker to give partitions back,
+            milliseconds; more than lifecycle.revoke_timeout_ms and lifecycle.drain_timeout_ms.
+        max_poll_interval_ms: the longest time between two polls, milliseconds.
+        max_partition_fetch_bytes: prefetch per partition, bytes; larger records still arrive.
+        request_timeout_ms: of one request to the broker, milliseconds.
+    """
+
+    bootstrap_servers: Servers = "127.0.0.1:9092"
+    group_id: Text = "frameloom"
+    client_id: Text = "frameloom"
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_username: Text | None = None
+    sasl_password: Secret | None = None
+    sasl_password_file: Text | None = None
+    ssl_cafile: Text | None = None
+    ssl_certfile: Text | None = None
+    ssl_keyfile: Text | None = None
+    auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest"
+    session_timeout_ms: Millis = 10_000
+    heartbeat_interval_ms: Millis = 3_000
+    rebalance_timeout_ms: Millis = 60_000
+    max_poll_interval_ms: Millis = 300_000
+    max_partition_fetch_bytes: Annotated[int, Meta(ge=1, le=2**31 - 1)] = MIB
+    request_timeout_ms: Millis = 40_000
+
+
+class BucketSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One target shape. Buckets with the same `max_source_pixels` form a tier.
+
+    Attributes:
+        name: unique within the route; stands in metrics and results.
+        max_source_pixels: the largest displayed picture (width × height) of its tier; the top
+            tier takes every larger one too.
+        height: of the model's input, pixels, a multiple of 32.
+        width: of the model's input, pixels, a multiple of 32.
+        max_batch: most frames in one batch, at least 1.
+    """
+
+    name: Label
+    max_source_pixels: Positive
+    height: BucketSide
+    width: BucketSide
+    max_batch: Annotated[int, Meta(ge=1, le=1_024)]
+
+
+def _bucket(name: str, pixels: int, height: int, width: int, max_batch: int) -> BucketSettings:
+    return BucketSettings(
+        name=name, max_source_pixels=pixels, height=height, width=width, max_batch=max_batch
+    )
+
+
+DEFAULT_BUCKETS = (
+    _bucket("480p", 420_000, 256, 448, 16),
+    _bucket("480p-portrait", 420_000, 448, 256, 16),
+    _bucket("1080p", 2_100_000, 384, 640, 16),
+    _bucket("1080p-portrait", 2_100_000, 640, 384, 16),
+    _bucket("4k", 50_000_000, 384, 640, 8),
+    _bucket("4k-portrait", 50_000_000, 640, 384, 8),
+)
+"""Buckets of a route that names none: sized for a CPU, wide and tall shapes of three tiers.
+854 × 480 (409,920 pixels) is inside the first tier, 1920 × 1080 (2,073,600) inside the second."""
+
+
+class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From an input topic through a model to an output topic.
+
+    Attributes:
+        name: unique; stands in metrics.
+        input: topic that frames come from; of one route only.
+        output: topic that results go to.
+        dead_letter: topic for records that can never succeed.
+        model: weights file, or the name of Ultralytics' own (yolov8n.pt is fetched where possible).
+        conf: least score of a detection, 0 to 1.
+        iou: overlap above which the weaker of two boxes is dropped, 0 to 1.
+        max_det: most detections of one frame, 1 to limits.max_detections.
+        classes: ids of the classes to keep, or null for all.
+        sample_every: infer every n-th frame of a stream, at least 1; the others are answered
+            `skipped`.
+        buckets: target shapes; at least one.
+    """
+
+    name: Label = "default"
+    input: Topic = "frames"
+    output: Topic = "detections"
+    dead_letter: Topic = "frames.dlq"
+    model: Text = "bench/assets/frameloom-demo.pt"
+    conf: Unit = 0.25
+    iou: Unit = 0.7
+    max_det: Positive = 300
+    classes: Annotated[list[Count], Meta(min_length=1)] | None = None
+    sample_every: Positive = 1
+    buckets: Annotated[list[BucketSettings], Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: list(DEFAULT_BUCKETS)
+    )
+
+
+class Policy(StrEnum):
+    """How a batch's window is chosen."""
+
+    FIXED = "fixed"
+    """Wait for a full batch (and at most `max_wait_ms`): the baseline."""
+    WINDOW = "window"
+    """Wait `constant_ms`."""
+    INTERVAL = "interval"
+    """Wait `intervals` × the stream's own time between frames."""
+
+
+class WindowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a frame may wait for company.
+
+    Attributes:
+        policy: fixed, window or interval.
+        intervals: ceiling of a frame's wait in intervals of its stream, 1 to 5 (policy interval).
+        constant_ms: a frame's wait, milliseconds (policy window).
+        min_wait_ms: the least wait, milliseconds, at most max_wait_ms.
+        max_wait_ms: the most, milliseconds; also for streams whose interval is not known.
+        idle_launch: launch before the window ends when the device is idle and waiting would
+            bring nobody.
+    """
+
+    policy: Policy = Policy.INTERVAL
+    intervals: Annotated[float, Meta(ge=1.0, le=5.0)] = 3.0
+    constant_ms: Wait = 50.0
+    min_wait_ms: Wait = 2.0
+    max_wait_ms: Wait = 250.0
+    idle_launch: bool = True
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a single record may cost. Beyond a limit it becomes a dead letter.
+
+    Attributes:
+        max_record_bytes: length of a record's value, bytes.
+        max_pixels: width × height that a picture's header may claim.
+        max_detections: ceiling of every route's max_det.
+        max_scans: scans of a progressive JPEG; a thousand cost ten seconds in any decoder.
+        max_meta_bytes: encoded length of a frame's meta, bytes.
+        max_result_bytes: encoded length of a result, bytes; not above the output topic's limit.
+    """
+
+    max_record_bytes: Bytes = 8 * MIB
+    max_pixels: Positive = 50_000_000
+    max_detections: Positive = 300
+    max_scans: Positive = 100
+    max_meta_bytes: Count = 16 * 1024
+    max_result_bytes: Bytes = MIB
+
+
+class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much may be in flight. Partitions pause beyond it; nothing is dropped.
+
+    Attributes:
+        max_items: frames admitted and not yet answered.
+        max_bytes: bytes of their records; at least limits.max_record_bytes.
+        max_held_per_stream: results of one stream that wait for an earlier one.
+    """
+
+    max_items: Positive = 256
+    max_bytes: Bytes = 256 * MIB
+    max_held_per_stream: Positive = 64
+
+
+class Order(StrEnum):
+    """In which order results leave."""
+
+    STREAM = "stream"
+    """In source order within each stream."""
+    NONE = "none"
+    """As batches finish."""
+
+
+class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How answers leave and offsets are committed.
+
+    Attributes:
+        order: stream or none.
+        commit_interval_ms: longest time between commits, milliseconds.
+        commit_every: commit after so many settled records, whichever comes first.
+        produce_timeout_ms: how long one answer may stay unacknowledged, milliseconds.
+    """
+
+    order: Order = Order.STREAM
+    commit_interval_ms: Millis = 500
+    commit_every: Positive = 1_000
+    produce_timeout_ms: Millis = 30_000
+
+
+class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where batches run.
+
+    Attributes:
+        name: auto (cuda if there is one), cpu, cuda or cuda:N.
+        slots: batches on the device at once, 1 to 8; two overlap decoding with inference.
+        decoder: auto, opencv or dali.
+        decode_threads: threads that decode; 0 lets the worker choose.
+        model_threads: threads inside the model on a CPU; 0 lets torch choose.
+    """
+
+    name: DeviceName = "auto"
+    slots: Annotated[int, Meta(ge=1, le=8)] = 2
+    decoder: Literal["auto", "opencv", "dali"] = "auto"
+    decode_threads: Annotated[int, Meta(ge=0, le=256)] = 0
+    model_threads: Annotated[int, Meta(ge=0, le=256)] = 0
+
+
+class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Budgets of stopping, of giving partitions back, and of standing still.
+
+    Attributes:
+        drain_timeout_ms: after SIGTERM, time to answer what was admitted, milliseconds.
+        revoke_timeout_ms: time to settle a partition that is taken away, milliseconds.
+        stall_timeout_ms: without progress for so long the process ends uncommitted, milliseconds.
+    """
+
+    drain_timeout_ms: Millis = 20_000
+    revoke_timeout_ms: Millis = 15_000
+    stall_timeout_ms: Millis = 120_000
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Health and metrics over HTTP.
+
+    Attributes:
+        enabled: serve /healthz, /readyz and /metrics.
+        host: address to listen on.
+        port: 0 to 65535; 0 takes a free one and logs it.
+        top_streams: streams with metrics of their own; the rest count as `other`.
+    """
+
+    enabled: bool = True
+    host: Text = "127.0.0.1"
+    port: Port = 9464
+    top_streams: Count = 50
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Logs, on standard error.
+
+    Attributes:
+        level: debug, info, warning or error.
+        format: json (one object a line) or console (for people).
+    """
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "console"] = "json"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a worker can be told.
+
+    Attributes:
+        kafka: the broker and the consumer group.
+        routes: input topic → model → output topic; at least one.
+        window: how long a frame may wait for company.
+        limits: what a single record may cost.
+        flow: how much may be in flight.
+        delivery: how answers leave and offsets are committed.
+        device: where batches run.
+        lifecycle: budgets of stopping, giving back and standing still.
+        http: health and metrics.
+        log: logs.
+    """
+
+    kafka: KafkaSettings = KafkaSettings()
+    routes: Annotated[list[RouteSettings], Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: [RouteSettings()]
+    )
+    window: WindowSettings = WindowSettings()
+    limits: LimitSettings = LimitSettings()
+    flow: FlowSettings = FlowSettings()
+    delivery: DeliverySettings = DeliverySettings()
+    device: DeviceSettings = DeviceSettings()
+    lifecycle: LifecycleSettings = LifecycleSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
