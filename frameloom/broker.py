@@ -103,11 +103,11 @@ class EmbeddedBroker:
             self._process = None
         self._close_log()
 
-    def wait(self) -> int:
-        """Wait until the process ends by itself; its exit code."""
-        if self._process is None:
-            raise BrokerError("the embedded broker is not running")
-        return self._process.wait()
+    def wait(self) -> None:
+        """Block until the process ends by itself, which it should not: raises BrokerError then."""
+        if self._process is not None:
+            self._process.wait()
+        raise BrokerError(f"the embedded broker ended\n{self._said()}")
 
     def __enter__(self) -> EmbeddedBroker:
         return self.start()

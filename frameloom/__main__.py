@@ -1,0 +1,7 @@
+"""`python -m frameloom` is `frameloom`."""
+
+import sys
+
+from frameloom.cli import main
+
+sys.exit(main())

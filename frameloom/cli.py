@@ -1,0 +1,131 @@
+"""The `frameloom` command: options in, exit code out. The work is in the modules it calls.
+
+Those are imported inside the commands: `--help` and quick commands must not wait for torch,
+OpenCV or Kafka clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frameloom import cli_consume, cli_dlq, cli_produce, cli_topics
+from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
+from frameloom.console import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_USAGE,
+    err,
+    out,
+    print_json,
+    run,
+    settings_of,
+    sigterm_interrupts,
+)
+from schemas.errors import ConfigError, FrameloomError
+
+app = typer.Typer(
+    name="frameloom",
+    help="Frames in on Kafka, YOLOv8 detections out, each frame answered exactly once.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the process's exit code: 0 done, 1 failed, 2 usage or settings."""
+    try:
+        app(args=None if arguments is None else list(arguments))
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else EXIT_FAILED
+    except ConfigError as error:
+        err.print(f"[bold red]error:[/] {_plain(error)}", soft_wrap=True)
+        return EXIT_USAGE
+    except FrameloomError as error:
+        err.print(f"[bold red]failed:[/] {_plain(error)}", soft_wrap=True)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+def _plain(error: FrameloomError) -> str:
+    from rich.markup import escape  # noqa: PLC0415
+
+    return escape(str(error))
+
+
+@app.command()
+def worker(
+    *,
+    config: ConfigOption = None,
+    bootstrap: BootstrapOption = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="One setting, over file and environment."),
+    ] = None,
+) -> None:
+    """Run the detection worker until SIGTERM or Ctrl-C, then drain."""
+    settings = settings_of(config, bootstrap, overrides)
+    from workers.detect import run_worker  # noqa: PLC0415
+
+    raise typer.Exit(run_worker(settings))
+
+
+@app.command()
+def broker(
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 for a free one.")] = 9092,
+    json: JsonOption = False,
+) -> None:
+    """Run the embedded broker in the foreground (memory only: for trying things out)."""
+    from frameloom.broker import EmbeddedBroker  # noqa: PLC0415
+
+    with sigterm_interrupts(), EmbeddedBroker(port or None) as embedded:
+        address = embedded.bootstrap_servers
+        if json:
+            print_json({"bootstrap_servers": address, "pid": embedded.pid})
+        else:
+            out.print(f"broker at [bold]{address}[/] (memory only); Ctrl-C ends it")
+        try:
+            embedded.wait()
+        except KeyboardInterrupt:
+            err.print("stopped")
+
+
+@app.command()
+def demo(
+    *,
+    streams: Annotated[
+        int, typer.Option(min=6, max=200, help="How many camera streams to play.")
+    ] = 6,
+    seconds: Annotated[float, typer.Option(min=2.0, help="How long frames are produced.")] = 20.0,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Other detection weights, e.g. yolov8n.pt."),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Report, contact sheet and logs.")
+    ] = Path("out/demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Of the drawn scenes.")] = 7,
+    json: JsonOption = False,
+) -> None:
+    """See it work: broker, producers, worker, a report and an annotated contact sheet."""
+    from frameloom.demo import DemoOptions, demo_exit_code, run_demo  # noqa: PLC0415
+    from frameloom.demo_screen import show_report  # noqa: PLC0415
+
+    options = DemoOptions(streams=streams, seconds=seconds, model=model, folder=folder, seed=seed)
+    report = run(run_demo(options))
+    show_report(report, folder, json=json)
+    raise typer.Exit(demo_exit_code(report))
+
+
+app.command("produce")(cli_produce.produce)
+app.command("consume")(cli_consume.consume)
+app.add_typer(cli_topics.app, name="topics")
+app.add_typer(cli_dlq.app, name="dlq")

@@ -1,0 +1,139 @@
+"""`frameloom dlq list|show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
+from frameloom.console import err, out, print_json, run, settings_of
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from frameloom.dlq import DeadLetter
+    from pipeline.item import Coordinates
+    from schemas.codec import RawRecord
+    from schemas.settings import KafkaSettings
+
+app = typer.Typer(help="Dead letters: records that can never succeed.", no_args_is_help=True)
+
+_DUMP_BYTES = 256
+
+
+@app.command("list")
+def list_(
+    *,
+    config: ConfigOption = None,
+    bootstrap: BootstrapOption = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", help="A dead-letter topic; those of all routes without."),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Only this reason code.")] = None,
+    stream: Annotated[str | None, typer.Option(metavar="ID", help="Only this stream.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show the last so many.")] = 100,
+    json: JsonOption = False,
+) -> None:
+    """List dead letters, oldest first."""
+    from schemas.errors import Reason  # noqa: PLC0415
+
+    if reason is not None and reason not in set(Reason):
+        raise ConfigError(f"--reason {reason}: known are {', '.join(Reason)}")
+    settings = settings_of(config, bootstrap)
+    topics = topic or sorted({route.dead_letter for route in settings.routes})
+    letters = run(_read(settings.kafka, topics))
+
+    from frameloom.dlq import select  # noqa: PLC0415
+
+    chosen = select(letters, reason=reason, stream=stream)
+    shown = chosen[-limit:]
+    if json:
+        for letter in shown:
+            print_json(letter)
+    else:
+        _print_table(shown)
+    err.print(f"{len(shown)} of {len(chosen)} chosen, {len(letters)} in all")
+
+
+@app.command()
+def show(
+    *,
+    coordinates: Annotated[
+        str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="As `dlq list` prints it.")
+    ],
+    config: ConfigOption = None,
+    bootstrap: BootstrapOption = None,
+    value: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Save the record's value there.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Show one dead letter: why, its headers, its first bytes."""
+    from frameloom.dlq import hexdump, parse_coordinates, read_dead_letter  # noqa: PLC0415
+
+    wanted = parse_coordinates(coordinates)
+    record = run(_fetch(settings_of(config, bootstrap).kafka, wanted))
+    data = record.value or b""
+    if value is not None:
+        try:
+            value.write_bytes(data)
+        except OSError as error:
+            raise ConfigError(f"--out {value}: {error.strerror}") from error
+        err.print(f"saved {len(data)} bytes to {value}", markup=False)
+    if json:
+        headers = [[name, text.decode("utf-8", "replace")] for name, text in record.headers]
+        print_json({"letter": read_dead_letter(record), "headers": headers}, indent=True)
+        return
+    _print_letter(read_dead_letter(record))
+    for name, text in record.headers:
+        if not name.startswith("fl-"):
+            shown = text.decode("utf-8", "replace")
+            out.print(f"header {name}: {shown}", markup=False, soft_wrap=True)
+    out.print(hexdump(data, _DUMP_BYTES) or "(no value)", markup=False, soft_wrap=True)
+
+
+async def _read(kafka: KafkaSettings, topics: list[str]) -> list[DeadLetter]:
+    from frameloom.dlq import read_dead_letter  # noqa: PLC0415
+    from frameloom.reader import TopicReader  # noqa: PLC0415
+
+    async with TopicReader(kafka, *topics, from_start=True) as reader:
+        # Only the headers are kept: values may be megabytes each.
+        letters = [read_dead_letter(record) async for record in reader.up_to_now()]
+    return sorted(letters, key=lambda letter: letter.at_us or 0)
+
+
+async def _fetch(kafka: KafkaSettings, coordinates: Coordinates) -> RawRecord:
+    from frameloom.reader import RecordFetcher, require_topics  # noqa: PLC0415
+
+    await require_topics(kafka, coordinates.topic)
+    async with RecordFetcher(kafka) as fetcher:
+        return await fetcher.fetch(coordinates)
+
+
+def _print_table(letters: list[DeadLetter]) -> None:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table("dead letter", "stream", "reason", "stage", "bytes", "detail")
+    for letter in letters:
+        where = f"{letter.topic}/{letter.partition}/{letter.offset}"
+        cells = (where, letter.key, letter.reason, letter.stage, str(letter.nbytes), letter.detail)
+        # As text, not markup: details quote what the producer sent.
+        table.add_row(*(Text(cell) for cell in cells))
+    out.print(table)
+
+
+def _print_letter(letter: DeadLetter) -> None:
+    lines = {
+        "reason": f"{letter.reason} (stage {letter.stage})",
+        "detail": letter.detail,
+        "source": letter.source,
+        "key": letter.key,
+        "attempts": letter.attempts,
+        "worker": letter.worker,
+        "bytes": str(letter.nbytes),
+    }
+    for name, text in lines.items():
+        out.print(f"{name}: {text}", markup=False, soft_wrap=True)

@@ -1,0 +1,244 @@
+"""Where produced frames come from: pictures, folders of pictures, and videos.
+
+A source is a stream before it is sent: a name and its frames, which may be walked several times.
+What cannot be read is named in the walk (`Unreadable`) and never ends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import cv2
+import numpy as np
+
+from frameloom.draw import Picture
+from frameloom.video import VIDEO_SUFFIXES, VideoFrames
+from pipeline.probe import ProbeLimits, probe
+from schemas.codec import sniff
+from schemas.errors import ConfigError, PoisonError
+from schemas.frame import Encoding, FrameMessage
+from schemas.settings import LimitSettings
+
+PICTURE_SUFFIXES = frozenset({
+    ".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif",
+})  # fmt: skip
+"""Files of these kinds are taken from a folder; a file named directly may have any suffix."""
+
+_AS_THEY_ARE = frozenset({Encoding.JPEG, Encoding.PNG, Encoding.WEBP})
+_LIVE = re.compile(r"^(rtsps?|rtmps?|https?|udp|rtp|srt)://|^/dev/video\d+$|^\d+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceFrame:
+    """One encoded picture, ready to be sent.
+
+    Attributes:
+        name: of the file (and the frame's number in a video), for messages.
+        encoding: of `data`.
+        data: the encoded picture.
+        at_s: seconds from the source's beginning at which it was captured; None for stills.
+        interval_us: time to the next frame as the source declares it, microseconds, or None.
+    """
+
+    name: str
+    encoding: Encoding
+    data: bytes
+    at_s: float | None = None
+    interval_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file, or a frame of one, that could not be read: which, and why in one line."""
+
+    name: str
+    why: str
+
+
+class FrameSource(Protocol):
+    """A stream before it is sent."""
+
+    @property
+    def name(self) -> str:
+        """What its stream is called unless the user says otherwise."""
+        ...
+
+    @property
+    def total(self) -> int | None:
+        """Frames of one walk, where that is known beforehand."""
+        ...
+
+    def frames(self) -> Iterator[SourceFrame | Unreadable]:
+        """One walk over the frames, in order. Blocks on disk and decoding; call from any one
+        thread at a time."""
+        ...
+
+
+class PictureFiles:
+    """Picture files as one stream of stills.
+
+    JPEG, PNG and WebP go out byte by byte as they are, after a look at their headers; what else
+    OpenCV reads is encoded as JPEG.
+
+    Args:
+        name: of the stream.
+        paths: the files, in the order wanted.
+        quality: of JPEGs made here, 1..100.
+        limits: pictures beyond them are named as unreadable: the worker would refuse them.
+    """
+
+    def __init__(
+        self, name: str, paths: Sequence[Path], *, quality: int, limits: LimitSettings
+    ) -> None:
+        self._name = name
+        self._paths = tuple(paths)
+        self._quality = quality
+        self._limits = ProbeLimits(limits.max_pixels, limits.max_scans)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def total(self) -> int | None:
+        return len(self._paths)
+
+    def frames(self) -> Iterator[SourceFrame | Unreadable]:
+        for path in self._paths:
+            yield self._read(path)
+
+    def _read(self, path: Path) -> SourceFrame | Unreadable:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            return Unreadable(str(path), error.strerror or type(error).__name__)
+        encoding = sniff(memoryview(data))
+        if encoding is None or encoding not in _AS_THEY_ARE:
+            return self._converted(path, data)
+        try:
+            probe(_as_message(encoding, data), self._limits)
+        except PoisonError as error:
+            return Unreadable(str(path), error.detail)
+        return SourceFrame(path.name, encoding, data)
+
+    def _converted(self, path: Path, data: bytes) -> SourceFrame | Unreadable:
+        try:
+            picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        except cv2.error:
+            picture = None
+        if picture is None:
+            return Unreadable(str(path), "not a picture" if data else "an empty file")
+        return SourceFrame(
+            path.name, Encoding.JPEG, encode_jpeg(cast("Picture", picture), self._quality)
+        )
+
+
+class VideoFile:
+    """A video file as one stream; each frame is encoded as JPEG and keeps its own time.
+
+    Args:
+        path: anything that FFmpeg opens.
+        quality: of the JPEGs, 1..100.
+    """
+
+    def __init__(self, path: Path, *, quality: int) -> None:
+        self._path = path
+        self._quality = quality
+
+    @property
+    def name(self) -> str:
+        return self._path.stem
+
+    @property
+    def total(self) -> int | None:
+        return None
+
+    def frames(self) -> Iterator[SourceFrame | Unreadable]:
+        video = VideoFrames(self._path)
+        number = 0
+        for found in video:
+            number += 1
+            name = f"{self._path.name}#{number}"
+            if isinstance(found, str):
+                yield Unreadable(name, found)
+                continue
+            yield SourceFrame(
+                name,
+                Encoding.JPEG,
+                encode_jpeg(found.picture, self._quality),
+                found.at_s,
+                video.interval_us,
+            )
+
+
+def open_sources(
+    arguments: Sequence[str], *, quality: int, limits: LimitSettings
+) -> list[FrameSource]:
+    """Turn the arguments into sources: each folder and each video is a stream, and all pictures
+    named one by one are together another, `stills`.
+
+    A folder's pictures are taken in the order of their names; its videos are streams too.
+    Names that two sources share get a number.
+
+    Raises:
+        ConfigError: an argument is a camera, does not exist, or is a folder without any frames.
+    """
+    loose: list[Path] = []
+    sources: list[FrameSource] = []
+    for argument in arguments:
+        path = _existing(argument)
+        if path.is_dir():
+            sources += _folder(path, quality=quality, limits=limits)
+        elif path.suffix.lower() in VIDEO_SUFFIXES:
+            sources.append(VideoFile(path, quality=quality))
+        else:
+            loose.append(path)
+    if loose:
+        sources.insert(0, PictureFiles("stills", loose, quality=quality, limits=limits))
+    return sources
+
+
+def encode_jpeg(picture: Picture, quality: int) -> bytes:
+    """A BGR picture as JPEG of `quality` 1..100."""
+    done, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise ValueError(f"a picture of shape {picture.shape} cannot be encoded as JPEG")
+    return data.tobytes()
+
+
+def _existing(argument: str) -> Path:
+    path = Path(argument)
+    if _LIVE.match(argument) and not path.is_file():
+        raise ConfigError(
+            f"{argument}: cameras and network streams are not supported yet;"
+            " give pictures, folders or video files"
+        )
+    if not path.exists():
+        raise ConfigError(f"{argument}: no such file or folder")
+    return path
+
+
+def _folder(path: Path, *, quality: int, limits: LimitSettings) -> list[FrameSource]:
+    try:
+        files = sorted(entry for entry in path.iterdir() if entry.is_file())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    pictures = [file for file in files if file.suffix.lower() in PICTURE_SUFFIXES]
+    videos = [file for file in files if file.suffix.lower() in VIDEO_SUFFIXES]
+    if not pictures and not videos:
+        raise ConfigError(f"{path}: the folder has neither pictures nor videos")
+    sources: list[FrameSource] = []
+    if pictures:
+        name = path.resolve().name or "stills"
+        sources.append(PictureFiles(name, pictures, quality=quality, limits=limits))
+    return sources + [VideoFile(file, quality=quality) for file in videos]
+
+
+def _as_message(encoding: Encoding, data: bytes) -> FrameMessage:
+    return FrameMessage(
+        stream_id="", seq=0, captured_at_us=0, encoding=encoding, data=memoryview(data)
+    )
