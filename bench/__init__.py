@@ -1,0 +1,1 @@
+"""Measuring: drawn scenes with exact truth, the demo model's training, and the benches."""
