@@ -49,17 +49,25 @@ class Form(StrEnum):
     """The bytes of an encoded picture and nothing else."""
 
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Version = Annotated[int, msgspec.Meta(ge=1, extra_json_schema={"maximum": FRAME_VERSION})]
+Seq = Annotated[int, msgspec.Meta(ge=0, extra_json_schema={"maximum": MAX_SEQ})]
+"""msgspec checks no bound beyond int64; the codec checks the upper one."""
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Side = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 UnixMicros = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
+EncodingName = Annotated[
+    str, msgspec.Meta(extra_json_schema={"enum": [encoding.value for encoding in Encoding]})
+]
+"""A text, not an `Encoding`, so that an unknown one is refused by its name."""
 Meta = Annotated[
     msgspec.Raw,
     msgspec.Meta(
         extra_json_schema={"type": ["object", "null"], "additionalProperties": {"type": "string"}}
     ),
 ]
+"""Left raw, so that its length is known before it can cost anything: a million small strings
+take a second to decode."""
 
 
 class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,12 +81,11 @@ class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
         interval_us: the stream's time between frames, microseconds, at least 1.
         ttl_ms: time to live from captured_at_us, milliseconds, at least 1; absent for no limit.
         meta: map of strings to strings, returned untouched; its encoded form has at most
-            limits.max_meta_bytes (16 KiB). Left raw here, so that its length is known before
-            it can cost anything: a million small strings take a second to decode.
+            limits.max_meta_bytes (16 KiB).
     """
 
-    v: Annotated[int, msgspec.Meta(ge=1)] = FRAME_VERSION
-    encoding: str
+    v: Version = FRAME_VERSION
+    encoding: EncodingName
     data: memoryview
     width: Side | None = None
     height: Side | None = None
@@ -97,7 +104,7 @@ class FrameEnvelope(FrameKeys, frozen=True, kw_only=True):
     """
 
     stream_id: Name
-    seq: Count
+    seq: Seq
     captured_at_us: UnixMicros
 
 
@@ -111,7 +118,7 @@ class FrameJson(FrameKeys, frozen=True, kw_only=True):
     """
 
     stream_id: Name | None = None
-    seq: Count | None = None
+    seq: Seq | None = None
     captured_at_us: UnixMicros | None = None
 
 

@@ -31,8 +31,15 @@ class ClosedBy(StrEnum):
 
 
 class Detection(msgspec.Struct, frozen=True):
-    """One object. `box` is x1, y1, x2, y2 in displayed source pixels (EXIF orientation applied),
-    0 ≤ x ≤ width, 0 ≤ y ≤ height; `score` is in 0..1."""
+    """One object.
+
+    Attributes:
+        box: x1, y1, x2, y2 in displayed source pixels (EXIF orientation applied),
+            0 ≤ x ≤ width, 0 ≤ y ≤ height.
+        score: 0 to 1.
+        class_id: the model's number of the class.
+        label: the model's name of the class.
+    """
 
     box: tuple[float, float, float, float]
     score: float
@@ -41,7 +48,15 @@ class Detection(msgspec.Struct, frozen=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """Which model answered. `version` is the first 12 hex digits of the weights' SHA-256."""
+    """Which model answered, and how it was asked.
+
+    Attributes:
+        name: of the weights file.
+        version: the first 12 hex digits of the weights' SHA-256.
+        task: `detect`.
+        conf: least score of a detection, 0 to 1.
+        iou: overlap above which the weaker of two boxes was dropped, 0 to 1.
+    """
 
     name: str
     version: str
@@ -51,7 +66,15 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class BatchInfo(msgspec.Struct, frozen=True):
-    """The batch a frame was in. `index` is its row, 0 ≤ index < size."""
+    """The batch a frame was in.
+
+    Attributes:
+        bucket: name of the bucket.
+        lane: name of the lane.
+        size: frames in the batch, at least 1.
+        index: the frame's row, 0 ≤ index < size.
+        closed_by: why the batch was closed.
+    """
 
     bucket: str
     lane: str
@@ -61,7 +84,17 @@ class BatchInfo(msgspec.Struct, frozen=True):
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """Unix microseconds (`*_us`) and stage durations in milliseconds of the frame's batch."""
+    """When and how long. All but `received_us` are of the frame's batch, 0 without one.
+
+    Attributes:
+        received_us: the worker took the record from Kafka, Unix microseconds.
+        batched_us: the batch was closed, Unix microseconds.
+        started_us: a slot took the batch up, Unix microseconds.
+        finished_us: the batch was done, Unix microseconds.
+        decode_ms: decoding and letterboxing, milliseconds.
+        infer_ms: the model, milliseconds.
+        post_ms: boxes from raw predictions, milliseconds.
+    """
 
     received_us: int
     batched_us: int
@@ -73,7 +106,11 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where the frame came from: the idempotency key of the result."""
+    """Where the frame came from: the idempotency key of the result.
+
+    Attributes:
+        topic, partition, offset: the record's coordinates.
+    """
 
     topic: str
     partition: int
@@ -81,8 +118,23 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class ResultMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """The one answer to one frame. `batch`, `times` beyond `received_us`, and `detections` are
-    empty (None / zero / []) when `status` is not `ok`."""
+    """The one answer to one frame.
+
+    Attributes:
+        v: version of the format, 1.
+        stream_id: the frame's, or the made-up one of a record without any.
+        seq: the frame's.
+        captured_at_us: the frame's, Unix microseconds.
+        status: how it was answered.
+        width, height: the picture as displayed, pixels (EXIF orientation applied).
+        detections: best score first; empty unless status is `ok`.
+        model: which model answered; null where none did.
+        batch: the batch the frame was in; null unless status is `ok`.
+        times: when and how long.
+        source: where the frame came from, the idempotency key.
+        meta: the frame's, untouched.
+        clock_skew: captured_at_us was more than 5 s in the future, receipt time was used instead.
+    """
 
     v: int = RESULT_VERSION
     stream_id: str
