@@ -118,7 +118,7 @@ def cyclist(rng: np.random.Generator, class_id: int) -> Look:
         for hub in (back, front):
             parts.append(Part(ring(hub[0], hub[1], 0.37, 0.085), TYRE))
             for k in range(3):
-                a = -phase * 1.6 + k * math.pi / 3
+                a = -phase * 1.5 + k * math.pi / 3
                 dx, dy = 0.3 * math.cos(a), 0.3 * math.sin(a)
                 parts.append(
                     Part(limb((hub[0] - dx, hub[1] - dy), (hub[0] + dx, hub[1] + dy), 0.022), HUB)

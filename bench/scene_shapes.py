@@ -55,7 +55,8 @@ class Look:
     """How one object looks for as long as it is in the scene; `paint(phase)` gives its parts.
 
     `length` and `height` are nominal metres. `phase` is how far it walked or pedalled, in radians:
-    metres gone times `pace`. `headlight` is where it shines forward from, in metres.
+    metres gone times `pace`; a whole turn brings the same parts again. `headlight` is where it
+    shines forward from, in metres.
     """
 
     class_id: int

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bench.scene_backdrop import fixed_point
 from bench.scene_match import Box
 from bench.scene_people import cyclist, person
-from bench.scene_shapes import Look, Part
+from bench.scene_shapes import Look, Part, Points
 from bench.scene_street import Lane, Street
 from bench.scene_vehicles import bus, car, truck
 
@@ -22,7 +22,9 @@ CLASSES: tuple[str, ...] = ("car", "truck", "bus", "person", "cyclist")
 CAR, TRUCK, BUS, PERSON, CYCLIST = range(5)
 _MAKERS: tuple[Callable[[np.random.Generator, int], Look], ...] = (car, truck, bus, person, cyclist)
 _LONGEST_M = 7.9
-_MOST_LOOKS = 400
+_MOST_LOOKS = 100
+_STEPS = 32
+"""Poses per turn of a walker's or rider's phase."""
 MAP_UNIT = 360.0
 """Cells of the truth map per unit: about what a model is shown of a 1080p picture."""
 
@@ -49,6 +51,15 @@ class Track:
     rate: float
     phase: float
     fill: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pose:
+    """A look's parts at one step of its phase; `corners` (n, 2) of all of them, split at `ends`."""
+
+    parts: list[Part]
+    corners: Points
+    ends: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,7 @@ class Traffic:
         self._unit = unit
         self._tracks = lay_tracks(np.random.default_rng([seed, 2]), street, objects)
         self._looks: dict[tuple[int, int], Look | None] = {}
+        self._poses: dict[tuple[int, int, int], Pose] = {}
 
     def at(self, t: float) -> list[Placed]:
         """Everything that may show at t seconds, far to near."""
@@ -102,20 +114,19 @@ class Traffic:
         if max(-centre, centre - width) > look.length * track.scale:
             return None
         ground = track.ground + track.sway * math.sin(track.rate * t * 1.3 + track.phase)
-        parts = look.paint(gone / track.scale * look.pace)
-        corners = np.concatenate([part.points for part in parts])
+        step = round(gone / track.scale * look.pace / (2 * math.pi) * _STEPS) % _STEPS
+        pose = self._pose(slot, lap, step, look)
         pixels = track.scale * self._unit
-        corners *= (pixels * track.way, -pixels)
+        corners = pose.corners * (pixels * track.way, -pixels)
         corners += (centre * self._unit, ground * self._unit)
         (x0, y0), (x1, y1) = corners.min(axis=0), corners.max(axis=0)
         if x1 <= 0 or x0 >= width * self._unit or y1 <= 0 or y0 >= self._street.height * self._unit:
             return None
-        ends = np.cumsum([len(part.points) for part in parts])[:-1]
         return Placed(
             look=look,
-            parts=parts,
-            points=np.split(fixed_point(corners - 0.5), ends),
-            cells=np.split(fixed_point(corners * (MAP_UNIT / self._unit) - 0.5), ends),
+            parts=pose.parts,
+            points=_split(fixed_point(corners - 0.5), pose.ends),
+            cells=_split(fixed_point(corners * (MAP_UNIT / self._unit) - 0.5), pose.ends),
             extent=(float(x0), float(y0), float(x1), float(y1)),
             centre=centre,
             ground=ground,
@@ -129,12 +140,25 @@ class Traffic:
         if key not in self._looks:
             if len(self._looks) >= _MOST_LOOKS:
                 self._looks.clear()
+                self._poses.clear()
             track = self._tracks[slot]
             rng = np.random.default_rng([self._seed, 6, slot, lap % (1 << 32)])
             class_id = int(rng.choice(track.classes, p=track.odds))
             here = rng.random() < track.fill
             self._looks[key] = _MAKERS[class_id](rng, class_id) if here else None
         return self._looks[key]
+
+    def _pose(self, slot: int, lap: int, step: int, look: Look) -> Pose:
+        key = (slot, lap, step)
+        if key not in self._poses:
+            parts = look.paint(step * 2 * math.pi / _STEPS)
+            ends = np.cumsum([len(part.points) for part in parts]).tolist()
+            self._poses[key] = Pose(parts, np.concatenate([part.points for part in parts]), ends)
+        return self._poses[key]
+
+
+def _split(points: npt.NDArray[np.int32], ends: list[int]) -> list[npt.NDArray[np.int32]]:
+    return [points[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
 def lay_tracks(rng: np.random.Generator, street: Street, objects: int | None) -> list[Track]:

@@ -100,6 +100,10 @@ def _halved(
     One step of Sutherland and Hodgman's clipping (1974).
     """
     depth = polygon[:, axis] * sign + limit
+    if (depth >= 0).all():
+        return polygon
+    if (depth < 0).all():
+        return polygon[:0]
     after, depth_after = np.roll(polygon, -1, axis=0), np.roll(depth, -1)
     crosses = (depth < 0) != (depth_after < 0)
     share = np.divide(depth, depth - depth_after, out=np.zeros_like(depth), where=crosses)
