@@ -1,0 +1,134 @@
+"""Reads a JPEG's header: size, orientation, and the number of scans where that can hurt.
+
+Source: ITU-T T.81, annex B (marker segments); CIPA DC-008 for the EXIF segment.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+
+from pipeline.item import Header
+from pipeline.orientation import UPRIGHT, read_orientation
+from pipeline.probe_refusal import bad_header, refusal, truncated
+from schemas.errors import Reason
+from schemas.frame import Encoding
+
+MAX_SEGMENTS = 4096
+"""Most marker segments that are read. A picture has a few dozen (an ICC profile at most 255);
+the bound keeps hostile records of millions of empty segments cheap."""
+
+_SOI, _EOI, _SOS, _APP1 = 0xD8, 0xD9, 0xDA, 0xE1
+_NOT_FRAMES = {0xC4, 0xC8, 0xCC}
+"""DHT, JPG and DAC lie among the start-of-frame markers."""
+_HIERARCHICAL = {0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF}
+_PROGRESSIVE = {0xC2, 0xCA}
+_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD8)}
+_EXIF = b"Exif\0\0"
+
+# `re` searches a memoryview in place; `\xff\xff` are fill bytes, `\xff\x00` is stuffed data.
+_MARKER = re.compile(rb"\xff[^\x00\xff]")
+_MARKER_IN_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A start-of-frame segment: size in pixels, components 1..255."""
+
+    width: int
+    height: int
+    components: int
+    progressive: bool
+
+
+def read_jpeg(data: memoryview, max_scans: int) -> Header:
+    """The header of a JPEG whose first two bytes (start of image) were checked.
+
+    Raises:
+        PoisonError: TRUNCATED_HEADER, BAD_HEADER, ZERO_SIZE, TOO_MANY_SCANS (more than
+            `max_scans`), or UNSUPPORTED_ENCODING for kinds that no decoder here reads.
+    """
+    frame: _Frame | None = None
+    orientation: int | None = None
+    at = 2
+    for _ in range(MAX_SEGMENTS):
+        code, at = _next_marker(data, at)
+        if code in _WITHOUT_LENGTH:
+            continue
+        if code in (_SOI, _EOI):
+            raise bad_header("a start or end marker stands inside the JPEG's header")
+        end = _segment_end(data, at)
+        if code == _SOS:
+            if frame is None:
+                raise bad_header("the JPEG's scan starts before its size is given")
+            _check_scans(data, at, frame, max_scans)
+            return Header(Encoding.JPEG, frame.width, frame.height, orientation or UPRIGHT)
+        if 0xC0 <= code <= 0xCF and code not in _NOT_FRAMES:
+            if frame is not None:
+                raise bad_header("the JPEG gives its size twice")
+            frame = _read_frame(data, at, code)
+        elif code == _APP1 and orientation is None and bytes(data[at + 2 : at + 8]) == _EXIF:
+            orientation = read_orientation(data[at + 8 : end])
+        at = end
+    raise bad_header(f"more than {MAX_SEGMENTS} segments before the JPEG's first scan")
+
+
+def _next_marker(data: memoryview, at: int) -> tuple[int, int]:
+    """The code of the next marker at or after `at`, and where its segment starts. Bytes between
+    segments are skipped, as libjpeg does."""
+    found = _MARKER.search(data, at)
+    if found is None:
+        raise truncated("the JPEG's first scan")
+    return data[found.end() - 1], found.end()
+
+
+def _segment_end(data: memoryview, at: int) -> int:
+    if at + 2 > len(data):
+        raise truncated("the length of a JPEG segment")
+    (length,) = struct.unpack_from(">H", data, at)
+    if length < 2:
+        raise bad_header(f"a JPEG segment claims a length of {length}")
+    if at + length > len(data):
+        raise truncated("the end of a JPEG segment")
+    return at + length
+
+
+def _read_frame(data: memoryview, at: int, code: int) -> _Frame:
+    """A start-of-frame segment whose length field stands at `at` and lies inside `data`."""
+    if code in _HIERARCHICAL:
+        raise refusal(Reason.UNSUPPORTED_ENCODING, "hierarchical JPEG")
+    (length,) = struct.unpack_from(">H", data, at)
+    if length < 8:
+        raise bad_header("the JPEG's frame segment is too short")
+    precision, height, width, components = struct.unpack_from(">BHHB", data, at + 2)
+    if components == 0 or length != 8 + 3 * components:
+        raise bad_header("the JPEG's frame segment does not fit its components")
+    if precision != 8:
+        raise refusal(Reason.UNSUPPORTED_ENCODING, f"JPEG with {precision} bits per sample")
+    return _Frame(width, height, components, code in _PROGRESSIVE)
+
+
+def _check_scans(data: memoryview, at: int, frame: _Frame, max_scans: int) -> None:
+    """Each scan makes a decoder pass over the whole picture once more: refuse a time bomb.
+
+    A scan that holds all components of a sequential JPEG is the only one a decoder reads, so only
+    the other kinds pay for this search.
+    """
+    if not frame.progressive and data[at + 2] >= frame.components:
+        return
+    scans = 1
+    at = _segment_end(data, at)
+    for _ in range(MAX_SEGMENTS):
+        found = _MARKER_IN_SCAN.search(data, at)
+        if found is None or data[found.end() - 1] == _EOI:
+            return
+        at = found.end()
+        if data[at - 1] == _SOS:
+            scans += 1
+            if scans > max_scans:
+                raise refusal(Reason.TOO_MANY_SCANS, f"the JPEG has more than {max_scans} scans")
+        if at + 2 > len(data):
+            return
+        at += struct.unpack_from(">H", data, at)[0]
+    raise bad_header(f"more than {MAX_SEGMENTS} segments between the JPEG's scans")

@@ -1,0 +1,71 @@
+"""Reads a PNG's header: size and orientation.
+
+Source: W3C PNG specification, third edition (5.3 chunk layout, 11.2.1 IHDR, 11.3.4.5 eXIf).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from pipeline.item import Header
+from pipeline.orientation import UPRIGHT, read_orientation
+from pipeline.probe_refusal import bad_header, refusal, truncated
+from schemas.errors import Reason
+from schemas.frame import Encoding
+
+MAX_CHUNKS = 4096
+"""Most chunks that are searched for an orientation; later metadata is ignored."""
+
+_FIRST_CHUNK = 8
+"""The signature's length."""
+_IHDR_BYTES = 13
+_BIT_DEPTHS = {0: {1, 2, 4, 8, 16}, 2: {8, 16}, 3: {1, 2, 4, 8}, 4: {8, 16}, 6: {8, 16}}
+"""Colour type → bits per sample that the format allows."""
+
+
+def read_png(data: memoryview) -> Header:
+    """The header of a PNG whose signature was checked.
+
+    Raises:
+        PoisonError: TRUNCATED_HEADER, BAD_HEADER, or UNSUPPORTED_ENCODING for an animation.
+    """
+    if len(data) < _FIRST_CHUNK + 8 + _IHDR_BYTES + 4:
+        raise truncated("the end of the PNG's IHDR chunk")
+    length, name = struct.unpack_from(">L4s", data, _FIRST_CHUNK)
+    if name != b"IHDR" or length != _IHDR_BYTES:
+        raise bad_header("the PNG does not start with an IHDR chunk")
+    ihdr = _FIRST_CHUNK + 8
+    width, height, depth, colour, compression, filtering, interlace, crc = struct.unpack_from(
+        ">LLBBBBBL", data, ihdr
+    )
+    if zlib.crc32(data[ihdr - 4 : ihdr + _IHDR_BYTES]) != crc:
+        raise bad_header("the checksum of the PNG's IHDR chunk is wrong")
+    if depth not in _BIT_DEPTHS.get(colour, ()):
+        raise bad_header(f"PNG colour type {colour} with {depth} bits does not exist")
+    if compression or filtering or interlace > 1 or max(width, height) >= 1 << 31:
+        raise bad_header("the PNG's IHDR chunk holds values that the format does not have")
+    return Header(Encoding.PNG, width, height, _orientation(data, ihdr + _IHDR_BYTES + 4))
+
+
+def _orientation(data: memoryview, at: int) -> int:
+    """The orientation given by the eXIf chunk, which may stand anywhere after IHDR.
+
+    Walks the chunks by their lengths (the pixels are not read) and stops at the first that does
+    not fit: whether the pixels are whole is for the decoder to say.
+    """
+    pixels_seen = False
+    for _ in range(MAX_CHUNKS):
+        if at + 12 > len(data):
+            break
+        length, name = struct.unpack_from(">L4s", data, at)
+        if name == b"IDAT":
+            pixels_seen = True
+        elif name == b"acTL" and not pixels_seen:
+            raise refusal(Reason.UNSUPPORTED_ENCODING, "animated PNG (a record holds one frame)")
+        elif name == b"eXIf" and at + 12 + length <= len(data):
+            return read_orientation(data[at + 8 : at + 8 + length])
+        elif name == b"IEND":
+            break
+        at += 12 + length
+    return UPRIGHT
