@@ -38,9 +38,9 @@ __all__ = [
     "AIOKafkaAdminClient",
     "AIOKafkaConsumer",
     "AIOKafkaProducer",
-    "ConsumerRecord",
     "KafkaError",
     "MessageSizeTooLargeError",
+    "Record",
     "TopicPartition",
     "TopicSpec",
     "check_topics",
@@ -57,6 +57,9 @@ START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 5.0
 PROTOCOL_OVERHEAD_BYTES = 64 * 1024
 """What a record's key, headers and framing may add to its value."""
+
+Record = ConsumerRecord[bytes, bytes]
+"""A record as the library hands it out, key and value as they are."""
 
 KafkaClient = AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClient
 
@@ -107,6 +110,7 @@ def make_producer(
     kafka: KafkaSettings,
     *,
     max_record_bytes: int = 8 * MIB,
+    max_batch_bytes: int = 256 * 1024,
     timeout_ms: int | None = None,
     linger_ms: int = 2,
 ) -> AIOKafkaProducer:
@@ -117,6 +121,7 @@ def make_producer(
     Args:
         kafka: the connection.
         max_record_bytes: the largest value it will be given; requests may be a little larger.
+        max_batch_bytes: most bytes of records gathered for one partition (one may be larger).
         timeout_ms: after it, an unacknowledged batch fails; `request_timeout_ms` when None.
         linger_ms: how long a record waits for company.
     """
@@ -129,7 +134,7 @@ def make_producer(
         compression_type=None,
         enable_idempotence=False,
         linger_ms=linger_ms,
-        max_batch_size=256 * 1024,
+        max_batch_size=max_batch_bytes,
         max_request_size=max_record_bytes + PROTOCOL_OVERHEAD_BYTES,
     )
 

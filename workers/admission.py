@@ -1,0 +1,139 @@
+"""Admission: what happens to a record between Kafka and the engine.
+
+Read it, leave out what the route samples away, set its deadline, look at the picture's header and
+choose a bucket. Each step may answer the record itself; then the engine never sees it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pipeline.bucket import BucketTable
+from pipeline.item import Item
+from pipeline.ports import Clock
+from pipeline.probe import ProbeLimits, probe
+from schemas.codec import read_frame
+from schemas.errors import PoisonError, Reason
+from schemas.frame import FrameMessage
+from schemas.record import RawRecord
+from schemas.result import Status
+from schemas.settings import LimitSettings
+from workers.anchor import Anchor
+from workers.answers import AnswerWriter
+from workers.logs import Log
+from workers.tickets import Admitted, Settled, Ticket
+
+MAX_SKEW_S = 5.0
+"""A capture time further in the future counts as the receipt time, and is flagged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How one input topic is taken in.
+
+    Attributes:
+        route: the route's name.
+        buckets: its bucket table.
+        sample_every: frames whose `seq` is a multiple of it are detected, the others skipped.
+    """
+
+    route: str
+    buckets: BucketTable
+    sample_every: int
+
+
+class Admission:
+    """Turns records into items or answers. Used by one thread; never raises for a record.
+
+    Args:
+        intakes: by input topic.
+        limits: for codec and probe.
+        ordered: False when no stream keeps its order (`delivery.order: none`).
+        writer: makes the answers.
+        anchor, clock: monotonic and Unix time.
+        log: for unexpected errors.
+    """
+
+    def __init__(
+        self,
+        intakes: Mapping[str, Intake],
+        limits: LimitSettings,
+        *,
+        ordered: bool,
+        writer: AnswerWriter,
+        anchor: Anchor,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._intakes = intakes
+        self._limits = limits
+        self._probe_limits = ProbeLimits(max_pixels=limits.max_pixels, max_scans=limits.max_scans)
+        self._ordered = ordered
+        self._writer = writer
+        self._anchor = anchor
+        self._clock = clock
+        self._log = log
+        self._attempts = itertools.count(1)
+
+    def admit(self, record: RawRecord, epoch: int) -> Admitted | Settled:
+        """Take one record in, received now."""
+        route = self._intakes[record.topic].route
+        ticket = Ticket(record, epoch, route, received_at=self._clock())
+        try:
+            frame = read_frame(record, self._limits)
+            ticket = self._with_frame(ticket, frame)
+            return self._admit_frame(ticket, frame)
+        except PoisonError as error:
+            return Settled(ticket, self._writer.dead_letter(ticket, error))
+        except Exception as error:  # noqa: BLE001
+            # One record must not end the worker, or it would end every worker after this one.
+            self._log.exception("admission_failed", source=str(ticket.coordinates))
+            poison = PoisonError(
+                Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", stage="admission"
+            )
+            return Settled(ticket, self._writer.dead_letter(ticket, poison))
+
+    def _with_frame(self, ticket: Ticket, frame: FrameMessage) -> Ticket:
+        captured_at = self._anchor.to_monotonic(frame.captured_at_us)
+        return replace(
+            ticket,
+            frame=frame,
+            ordered=self._ordered and frame.ordered,
+            clock_skew=captured_at > ticket.received_at + MAX_SKEW_S,
+        )
+
+    def _admit_frame(self, ticket: Ticket, frame: FrameMessage) -> Admitted | Settled:
+        intake = self._intakes[ticket.record.topic]
+        if frame.seq % intake.sample_every:
+            return Settled(ticket, self._writer.unseen(ticket, frame, Status.SKIPPED))
+        deadline_at = self._deadline_at(ticket, frame)
+        if deadline_at <= ticket.received_at:
+            return Settled(ticket, self._writer.unseen(ticket, frame, Status.EXPIRED))
+        header = probe(frame, self._probe_limits)
+        bucket, geometry = intake.buckets.choose(header.width, header.height)
+        item = Item(
+            attempt_id=next(self._attempts),
+            coordinates=ticket.coordinates,
+            epoch=ticket.epoch,
+            route=ticket.route,
+            frame=frame,
+            header=header,
+            bucket=bucket,
+            geometry=geometry,
+            received_at=ticket.received_at,
+            deadline_at=deadline_at,
+            nbytes=ticket.nbytes,
+            clock_skew=ticket.clock_skew,
+        )
+        return Admitted(ticket, item)
+
+    def _deadline_at(self, ticket: Ticket, frame: FrameMessage) -> float:
+        """Wall time is turned into a monotonic instant here, once, and never looked at again."""
+        if frame.ttl_ms is None:
+            return math.inf
+        captured_at = self._anchor.to_monotonic(frame.captured_at_us)
+        from_at = ticket.received_at if ticket.clock_skew else captured_at
+        return from_at + frame.ttl_ms / 1e3

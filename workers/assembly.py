@@ -1,0 +1,185 @@
+"""The assembly: settings and machinery → the connected parts of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipeline.bucket import Bucket, BucketTable
+from pipeline.engine import EngineSnapshot, EngineState
+from pipeline.flow import Flow
+from pipeline.item import Item, Outcome
+from pipeline.ledger import Ledger, PartitionId
+from pipeline.metrics import Metrics
+from pipeline.sequencer import Sequencer
+from schemas.errors import FatalError
+from schemas.result import ClosedBy, ModelInfo
+from schemas.settings import Order, RouteSettings, Settings
+from workers.admission import Admission, Intake
+from workers.answers import AnswerWriter, Destination
+from workers.delivery import Books, Delivery, Ends, Time
+from workers.kafka_sink import KafkaSink, Receipts
+from workers.kafka_source import Hooks, KafkaSource
+from workers.logs import Log, RecordLog
+from workers.tasks import Tasks
+from workers.tickets import Answer
+from workers.watchdog import Watchdog
+
+Deliver = Callable[[Sequence[Outcome]], None]
+Fail = Callable[[FatalError], None]
+
+
+class EnginePort(Protocol):
+    """What the worker asks of the engine. `pipeline.engine.Engine` is the real one."""
+
+    @property
+    def state(self) -> EngineState: ...
+    def start(self) -> None: ...
+    def submit(self, items: Sequence[Item]) -> None: ...
+    def flush(
+        self, closed_by: ClosedBy, partitions: frozenset[PartitionId] | None = None
+    ) -> None: ...
+    def drain(self) -> None: ...
+    def stop(self, timeout_s: float) -> bool: ...
+    def snapshot(self) -> EngineSnapshot: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What was loaded for a worker's routes.
+
+    Attributes:
+        make_engine: the engine, given `deliver` and `fail` (both are called on its thread).
+        models: route name → the model that answers there.
+    """
+
+    make_engine: Callable[[Deliver, Fail], EnginePort]
+    models: Mapping[str, ModelInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What lives between a worker's start and its end."""
+
+    delivery: Delivery
+    engine: EnginePort
+    source: KafkaSource
+    sink: KafkaSink
+    tasks: Tasks
+    watchdog: Watchdog
+
+
+def assemble(
+    settings: Settings, machinery: Machinery, metrics: Metrics, time: Time, fail: Fail, log: Log
+) -> Parts:
+    """Connect the parts. Nothing is started. Must be called inside the event loop.
+
+    Args:
+        settings, machinery, metrics, time: shared by the parts.
+        fail: ends the worker; called on the event loop's thread.
+        log: the worker's.
+    """
+    loop = asyncio.get_running_loop()
+    books = _books(settings)
+    writer = _answer_writer(settings, machinery, time)
+    tasks = Tasks(fail, log)
+
+    def to_delivery(outcomes: Sequence[Outcome]) -> None:
+        _call(loop, lambda: delivery.complete(outcomes))
+
+    engine = machinery.make_engine(to_delivery, lambda error: _call(loop, lambda: fail(error)))
+    sink = KafkaSink(
+        settings,
+        [topic for route in settings.routes for topic in (route.output, route.dead_letter)],
+        Receipts(
+            # Delivery is made below, because it needs the sink.
+            is_live=lambda answer: delivery.is_live(answer),  # noqa: PLW0108
+            acknowledged=lambda answer: delivery.acknowledge(answer),  # noqa: PLW0108
+            dropped=lambda answer: delivery.abandon(answer.ticket),
+            too_large=lambda answer, error: writer.dead_letter(answer.ticket, error),
+        ),
+        metrics,
+        log,
+        tasks.spawn,
+    )
+    delivery = Delivery(
+        books,
+        _admission(settings, writer, time, log),
+        writer,
+        Ends(submit=engine.submit, put=sink.put),
+        metrics,
+        RecordLog(log),
+        time,
+    )
+    hooks = Hooks(flush=lambda ids: engine.flush(ClosedBy.REVOKE, ids), fail=fail)
+    inputs = [route.input for route in settings.routes]
+    source = KafkaSource(settings, inputs, delivery, books, hooks, metrics, log)
+    watchdog = Watchdog(
+        settings.lifecycle.stall_timeout_ms / 1e3,
+        in_flight=lambda: delivery.in_flight,
+        last_progress_at=lambda: delivery.last_progress_at,
+        behind=source.behind,
+        clock=time.clock,
+    )
+    return Parts(delivery, engine, source, sink, tasks, watchdog)
+
+
+def worker_name(settings: Settings) -> str:
+    """Who writes a dead letter: client id, host and process."""
+    return f"{settings.kafka.client_id}@{socket.gethostname()}:{os.getpid()}"
+
+
+def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    # A closed loop means that the worker has ended: nobody is left to be told.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(work)
+
+
+def _books(settings: Settings) -> Books:
+    return Books(
+        Ledger(),
+        Sequencer[Answer](settings.flow.max_held_per_stream),
+        Flow(settings.flow.max_items, settings.flow.max_bytes),
+    )
+
+
+def _answer_writer(settings: Settings, machinery: Machinery, time: Time) -> AnswerWriter:
+    destinations = {
+        route.name: Destination(route.output, route.dead_letter, machinery.models[route.name])
+        for route in settings.routes
+    }
+    return AnswerWriter(
+        destinations,
+        worker=worker_name(settings),
+        max_result_bytes=settings.limits.max_result_bytes,
+        anchor=time.anchor,
+        clock=time.clock,
+    )
+
+
+def _admission(settings: Settings, writer: AnswerWriter, time: Time, log: Log) -> Admission:
+    intakes = {
+        route.input: Intake(route.name, bucket_table(route), route.sample_every)
+        for route in settings.routes
+    }
+    return Admission(
+        intakes,
+        settings.limits,
+        ordered=settings.delivery.order is Order.STREAM,
+        writer=writer,
+        anchor=time.anchor,
+        clock=time.clock,
+        log=log,
+    )
+
+
+def bucket_table(route: RouteSettings) -> BucketTable:
+    """The route's buckets."""
+    return BucketTable(
+        [Bucket(b.name, b.max_source_pixels, b.height, b.width, b.max_batch) for b in route.buckets]
+    )

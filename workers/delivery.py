@@ -1,0 +1,250 @@
+"""Delivery: every record that came in is answered once, in order, and only then committed.
+
+The one place that joins ledger, sequencer and flow. All of it belongs to the event loop's thread;
+the engine's outcomes are handed over to that thread before they get here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pipeline import metrics as m
+from pipeline.flow import Flow
+from pipeline.item import Coordinates, Item, Outcome
+from pipeline.ledger import Ledger, PartitionId
+from pipeline.metrics import Metrics
+from pipeline.ports import Clock
+from pipeline.sequencer import Sequencer
+from schemas.record import RawRecord
+from workers.admission import Admission
+from workers.anchor import Anchor
+from workers.answers import AnswerWriter
+from workers.logs import RecordLog
+from workers.tickets import Admitted, Answer, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The three pure accounts of one worker."""
+
+    ledger: Ledger
+    sequencer: Sequencer[Answer]
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where delivery hands things on. Neither may block; credits bound them both.
+
+    Attributes:
+        submit: items, to the engine.
+        put: an answer whose turn it is, to the sink.
+    """
+
+    submit: Callable[[Sequence[Item]], None]
+    put: Callable[[Answer], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The worker's clocks."""
+
+    anchor: Anchor
+    clock: Clock
+
+
+class Delivery:
+    """Follows each record from receipt to settlement.
+
+    Attributes:
+        progress: set whenever something settled or a partition came or went. Waiters clear it,
+            look again, and wait.
+        last_progress_at: monotonic seconds of the last settlement, or of the first receipt after
+            nothing was in flight.
+        settled: records settled since the start.
+    """
+
+    def __init__(
+        self,
+        books: Books,
+        admission: Admission,
+        writer: AnswerWriter,
+        ends: Ends,
+        metrics: Metrics,
+        record_log: RecordLog,
+        time: Time,
+    ) -> None:
+        self._ledger, self._sequencer, self._flow = books.ledger, books.sequencer, books.flow
+        self._admission = admission
+        self._writer = writer
+        self._ends = ends
+        self._metrics = metrics
+        self._record_log = record_log
+        self._time = time
+        self._tickets: dict[int, Ticket] = {}
+        self.progress = asyncio.Event()
+        self.last_progress_at = time.clock()
+        self.settled = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Records that hold a credit."""
+        return self._flow.items
+
+    def assign(self, partitions: Iterable[PartitionId]) -> None:
+        """These partitions are this worker's from now on, each in a new epoch."""
+        for partition in partitions:
+            self._ledger.assign(partition)
+        self.progress.set()
+
+    def revoke(self, partitions: Iterable[PartitionId]) -> None:
+        """These partitions are gone. What is unsettled of them is given up: its next owner
+        receives it again. Frames inside the engine keep their credit until they leave it."""
+        for partition in partitions:
+            epoch = self._ledger.epoch(partition)
+            if epoch is None:
+                continue
+            held = self._sequencer.drop(partition, epoch)
+            self._ledger.drop(partition)
+            for answer in held:
+                self.abandon(answer.ticket)
+        self.progress.set()
+
+    def take(self, partition: PartitionId, records: Sequence[RawRecord]) -> None:
+        """Records of one partition, in the order received. Its epoch must be open."""
+        if self._ledger.is_behind(Coordinates(*partition, records[0].offset)):
+            # The topic was cut short or made anew: what it says now begins a new account.
+            self.revoke([partition])
+            self.assign([partition])
+        epoch = self._ledger.epoch(partition)
+        if epoch is None:
+            raise ValueError(f"records of {partition}, which is not assigned")
+        if not self._flow.items:
+            self.last_progress_at = self._time.clock()
+        items = [item for record in records if (item := self._take_one(record, epoch))]
+        self._gauge()
+        if items:
+            self._ends.submit(items)
+
+    def complete(self, outcomes: Sequence[Outcome]) -> None:
+        """What the engine made of items: one batch, or a group that expired."""
+        if outcomes and (batch := outcomes[0].batch) is not None:
+            self._count_batch(outcomes[0], len(batch.items))
+        for outcome in outcomes:
+            ticket = self._tickets.pop(outcome.item.attempt_id, None)
+            if ticket is None or not self._ledger.is_open(ticket.partition, ticket.epoch):
+                self._metrics.add(m.LATE_COMPLETIONS, 1)
+                if ticket is not None:
+                    self.abandon(ticket)
+                continue
+            self._answer(ticket, self._writer.of_outcome(ticket, outcome))
+        self._metrics.set(m.SEQUENCER_HELD, self._sequencer.held)
+
+    def is_live(self, answer: Answer) -> bool:
+        """Whether the answer's epoch is still open, so that sending it is this worker's job."""
+        return self._ledger.is_open(answer.ticket.partition, answer.ticket.epoch)
+
+    def acknowledge(self, answer: Answer) -> None:
+        """The broker has the answer: the record is settled."""
+        ticket, now = answer.ticket, self._time.clock()
+        self._ledger.settle(ticket.coordinates, ticket.epoch)
+        self._flow.give(ticket.nbytes)
+        if answer.is_dead_letter:
+            self._metrics.add(m.DEAD_LETTERED, 1, ticket.route, answer.verdict.value)
+        else:
+            self._metrics.add(m.ANSWERED, 1, ticket.route, answer.verdict.value)
+        self._metrics.observe(m.STAGE_SECONDS, now - answer.ready_at, ticket.route, "produce")
+        self._metrics.observe(m.STAGE_SECONDS, now - ticket.received_at, ticket.route, "e2e")
+        self._metrics.streams.answer(ticket.stream)
+        self._progress(now)
+
+    def abandon(self, ticket: Ticket) -> None:
+        """The record's epoch ended before it was settled."""
+        self._flow.give(ticket.nbytes)
+        self._metrics.add(m.ABANDONED, 1, ticket.route)
+        self._metrics.streams.answer(ticket.stream)
+        self._progress(self._time.clock())
+
+    async def wait_settled(self, partitions: Iterable[PartitionId] | None = None) -> None:
+        """Return once nothing of these partitions (None: of all) is unsettled."""
+        chosen = None if partitions is None else list(partitions)
+        while self._ledger.incomplete(chosen):
+            self.progress.clear()
+            await self.progress.wait()
+
+    def _take_one(self, record: RawRecord, epoch: int) -> Item | None:
+        admitted = self._admission.admit(record, epoch)
+        ticket = admitted.ticket
+        self._ledger.receive(ticket.coordinates, epoch)
+        self._flow.take(ticket.nbytes)
+        self._count_received(ticket)
+        if ticket.key is not None:
+            self._sequencer.expect(ticket.key, record.offset)
+        if isinstance(admitted, Admitted):
+            self._tickets[admitted.item.attempt_id] = ticket
+            return admitted.item
+        self._answer(ticket, admitted.answer)
+        return None
+
+    def _answer(self, ticket: Ticket, answer: Answer) -> None:
+        if answer.is_dead_letter:
+            self._record_log.warn(
+                "dead_letter",
+                self._time.clock(),
+                reason=answer.verdict.value,
+                source=f"{answer.ticket.coordinates}",
+            )
+        key = ticket.key
+        if key is None:
+            self._ends.put(answer)
+            return
+        for leaving in self._sequencer.complete(key, ticket.record.offset, answer):
+            waited_s = self._time.clock() - leaving.ready_at
+            self._metrics.observe(m.STAGE_SECONDS, waited_s, ticket.route, "sequence")
+            self._ends.put(leaving)
+
+    def _progress(self, now: float) -> None:
+        self.settled += 1
+        self.last_progress_at = now
+        self._gauge()
+        self.progress.set()
+
+    def _gauge(self) -> None:
+        self._metrics.set(m.IN_FLIGHT, self._flow.items)
+        self._metrics.set(m.IN_FLIGHT_BYTES, self._flow.bytes)
+
+    def _count_received(self, ticket: Ticket) -> None:
+        route = ticket.route
+        self._metrics.add(m.RECEIVED, 1, route)
+        self._metrics.add(m.RECEIVED_BYTES, ticket.nbytes, route)
+        frame = ticket.frame
+        if frame is None:
+            self._metrics.streams.receive(ticket.stream, None, ticket.received_at)
+            return
+        self._metrics.streams.receive(ticket.stream, frame.captured_at_us, ticket.received_at)
+        age_s = ticket.received_at - self._time.anchor.to_monotonic(frame.captured_at_us)
+        self._metrics.set(m.LAG_SECONDS, max(age_s, 0.0), route)
+        if frame.key_mismatch:
+            self._metrics.add(m.KEY_MISMATCHES, 1, route)
+        if ticket.clock_skew:
+            self._metrics.add(m.CLOCK_SKEWS, 1, route)
+
+    def _count_batch(self, outcome: Outcome, size: int) -> None:
+        batch, times = outcome.batch, outcome.times
+        if batch is None or times is None:
+            return
+        route, bucket = batch.route, batch.bucket
+        self._metrics.add(m.BATCHES, 1, route, bucket.name, batch.closed_by.value)
+        self._metrics.observe(m.BATCH_SIZE, size, route, bucket.name)
+        self._metrics.observe(m.BATCH_FILL, size / bucket.max_batch, route, bucket.name)
+        for stage, seconds in (
+            ("decode", times.decode_s),
+            ("infer", times.infer_s),
+            ("post", times.post_s),
+        ):
+            self._metrics.observe(m.STAGE_SECONDS, seconds, route, stage)
+        for item in batch.items:
+            waited_s = batch.closed_at - item.received_at
+            self._metrics.observe(m.STAGE_SECONDS, waited_s, route, "queue")

@@ -1,0 +1,309 @@
+"""The source: records in from Kafka, partition by partition, and offsets back to it.
+
+Polls only the partitions that may be taken in, so that Kafka keeps the rest. A partition that is
+revoked is settled and committed within a budget before it is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.errors import CommitFailedError, IllegalStateError
+
+from pipeline import metrics as m
+from pipeline.ledger import PartitionId
+from pipeline.metrics import Metrics
+from schemas.errors import FatalError
+from schemas.record import RawRecord
+from schemas.settings import Settings
+from workers.delivery import Books, Delivery
+from workers.kafka_clients import (
+    AIOKafkaConsumer,
+    KafkaError,
+    Record,
+    TopicPartition,
+    make_consumer,
+    start_client,
+    stop_client,
+)
+from workers.logs import Log
+
+POLL_MS = 200
+"""Longest wait of one poll: how long a partition that became wanted may wait to be polled."""
+MAX_POLL_RECORDS = 64
+CHUNK = 8
+"""Records admitted before the event loop may turn to other work."""
+COMMIT_TIMEOUT_S = 10.0
+ERROR_PAUSE_S = 1.0
+
+NOBODY = TopicPartition("frameloom-nobody", 0)
+"""A partition that is never assigned: polling it returns nothing, and tells the group that this
+member is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the source asks of the rest of the worker.
+
+    Attributes:
+        flush: close every queue with frames of these partitions at once.
+        fail: end the worker; from the rebalance listener, whose exceptions the library only logs.
+    """
+
+    flush: Callable[[frozenset[PartitionId]], None]
+    fail: Callable[[FatalError], None]
+
+
+class KafkaSource:
+    """The group member. Belongs to the event loop's thread.
+
+    Args:
+        settings: connection, group and time budgets.
+        topics: the input topics of all routes.
+        delivery, books: where records go, and what may be polled and committed.
+        hooks: see `Hooks`.
+        metrics, log: for rebalances and commits.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: Iterable[str],
+        delivery: Delivery,
+        books: Books,
+        hooks: Hooks,
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        self._settings = settings
+        self._topics = tuple(dict.fromkeys(topics))
+        self._delivery = delivery
+        self._books = books
+        self._hooks = hooks
+        self._metrics = metrics
+        self._log = log
+        self._admitting: set[PartitionId] = set()
+        self._committing = asyncio.Lock()
+        self._consumer: AIOKafkaConsumer | None = None
+
+    @property
+    def assigned(self) -> frozenset[PartitionId]:
+        """The partitions this worker takes records from now."""
+        return frozenset(self._admitting)
+
+    async def start(self) -> None:
+        """Connect, and begin to join the group; partitions come later.
+
+        Raises:
+            TransientError: no broker answers.
+        """
+        consumer = make_consumer(self._settings.kafka, max_poll_records=MAX_POLL_RECORDS)
+        await start_client(consumer, self._settings.kafka)
+        self._consumer = consumer
+        # Subscribed only now: started with topics, the library would wait for an assignment.
+        consumer.subscribe(topics=list(self._topics), listener=_Listener(self))
+
+    async def poll(self) -> None:
+        """Take records in until cancelled.
+
+        Raises:
+            FatalError: the broker or the group refuses this consumer for good.
+        """
+        consumer = self._started()
+        idle_s = min(1.0, self._settings.kafka.max_poll_interval_ms / 3e3)
+        while True:
+            wanted = self._books.flow.wanted(self._admitting, self._books.sequencer.full)
+            self._delivery.progress.clear()
+            try:
+                if wanted:
+                    await self._poll_once(consumer, wanted)
+                    continue
+                await consumer.getmany(NOBODY, timeout_ms=0)
+            except KafkaError as error:
+                await self._after_error(error)
+            await self._wait_for_progress(idle_s)
+
+    async def commit(self, partitions: Collection[PartitionId] | None = None) -> bool:
+        """Commit the watermarks that moved, of these partitions (None: of all). False when the
+        broker did not take them; a later commit covers the same.
+
+        Raises:
+            FatalError: this group may not commit at all.
+        """
+        async with self._committing:
+            ledger = self._books.ledger
+            offsets = ledger.to_commit(partitions)
+            if not offsets:
+                return True
+            epochs = {partition: ledger.epoch(partition) for partition in offsets}
+            if not await self._try_commit(offsets):
+                self._metrics.add(m.COMMITS, 1, "failed")
+                return False
+            self._metrics.add(m.COMMITS, 1, "done")
+            for partition, offset in offsets.items():
+                if (epoch := epochs[partition]) is not None:
+                    ledger.committed(partition, epoch, offset)
+            return True
+
+    async def behind(self) -> bool:
+        """Whether the log holds records after this worker's position. False when the broker does
+        not say."""
+        consumer, partitions = self._started(), [TopicPartition(*p) for p in self._admitting]
+        if not partitions:
+            return False
+        try:
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                ends = await consumer.end_offsets(partitions)
+                positions = {p: await consumer.position(p) for p in partitions}
+        except (TimeoutError, KafkaError):
+            return False
+        for partition in partitions:
+            lag = max(0, ends[partition] - positions[partition])
+            labels = (partition.topic, str(partition.partition))
+            self._metrics.set(m.LAG_RECORDS, lag, *labels)
+            incomplete = self._books.ledger.incomplete([partition])
+            self._metrics.set(m.WATERMARK_LAG, incomplete, *labels)
+        return any(ends[p] > positions[p] for p in partitions)
+
+    async def stop(self) -> None:
+        """Leave the group and disconnect."""
+        if self._consumer is not None and not await stop_client(self._consumer):
+            self._log.warning("consumer_stop_timed_out")
+
+    async def assign(self, partitions: Collection[PartitionId]) -> None:
+        """The group gave this worker these partitions."""
+        ids = {(topic, number) for topic, number in partitions}
+        self._delivery.assign(ids)
+        self._admitting = ids
+        self._metrics.add(m.REBALANCES, 1)
+        self._metrics.set(m.ASSIGNED, len(ids))
+        self._log.info("partitions_assigned", partitions=_names(ids))
+
+    async def revoke(self, partitions: Collection[PartitionId]) -> None:
+        """The group takes these partitions back: settle what is inside, commit, let go. The
+        budget covers all of it; what is unsettled by its end is left to the next owner."""
+        ids = frozenset((topic, number) for topic, number in partitions)
+        self._admitting -= ids
+        self._metrics.set(m.ASSIGNED, len(self._admitting))
+        if not ids:
+            return
+        self._hooks.flush(ids)
+        try:
+            async with asyncio.timeout(self._settings.lifecycle.revoke_timeout_ms / 1e3):
+                await self._delivery.wait_settled(ids)
+        except TimeoutError:
+            left = self._books.ledger.incomplete(ids)
+            self._log.warning("revoke_timed_out", unsettled=left)
+        await self.commit(ids)
+        self._delivery.revoke(ids)
+        for topic, number in ids:
+            self._metrics.forget(m.LAG_RECORDS, topic, str(number))
+            self._metrics.forget(m.WATERMARK_LAG, topic, str(number))
+        self._log.info("partitions_revoked", partitions=_names(ids))
+
+    def fail(self, error: FatalError) -> None:
+        """End the worker."""
+        self._hooks.fail(error)
+
+    async def _poll_once(self, consumer: AIOKafkaConsumer, wanted: Sequence[PartitionId]) -> None:
+        room = min(self._books.flow.room, MAX_POLL_RECORDS)
+        fetched = await consumer.getmany(
+            *(TopicPartition(*partition) for partition in wanted),
+            timeout_ms=POLL_MS,
+            max_records=room,
+        )
+        # Nothing may be awaited between the poll and this: a rebalance could come in between.
+        epochs = {partition: self._books.ledger.epoch(partition) for partition in fetched}
+        for partition, records in fetched.items():
+            await self._take(partition, records, epochs[partition])
+
+    async def _take(
+        self, partition: PartitionId, records: Sequence[Record], epoch: int | None
+    ) -> None:
+        for start in range(0, len(records), CHUNK):
+            # Records of a partition that left meanwhile are its next owner's.
+            if partition not in self._admitting or self._books.ledger.epoch(partition) != epoch:
+                return
+            self._delivery.take(partition, [_raw(r) for r in records[start : start + CHUNK]])
+            epoch = self._books.ledger.epoch(partition)
+            await asyncio.sleep(0)
+
+    async def _try_commit(self, offsets: dict[PartitionId, int]) -> bool:
+        by_partition = {TopicPartition(*p): offset for p, offset in offsets.items()}
+        try:
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                await self._started().commit(by_partition)
+        except (CommitFailedError, IllegalStateError):
+            # The membership is lost: others own the partitions, and a new assignment will come.
+            self._log.warning("commit_of_lost_membership", partitions=_names(offsets))
+            return False
+        except TimeoutError:
+            self._log.warning("commit_timed_out", after_s=COMMIT_TIMEOUT_S)
+            return False
+        except KafkaError as error:
+            if not error.retriable:
+                raise FatalError(f"cannot commit: {error}") from error
+            self._log.warning("commit_failed", error=str(error))
+            return False
+        return True
+
+    async def _after_error(self, error: KafkaError) -> None:
+        if not error.retriable:
+            raise FatalError(f"cannot read from Kafka: {error}") from error
+        self._log.warning("poll_failed", error=str(error))
+        await asyncio.sleep(ERROR_PAUSE_S)
+
+    async def _wait_for_progress(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._delivery.progress.wait()
+        except TimeoutError:
+            return
+
+    def _started(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            raise RuntimeError("the source was not started")
+        return self._consumer
+
+
+class _Listener(ConsumerRebalanceListener):
+    """The library only logs what a listener raises, so nothing may pass out of here. Its base class
+    allows coroutines, though its annotations do not say so."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+
+    async def on_partitions_revoked(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, revoked: Collection[PartitionId]
+    ) -> None:
+        try:
+            await self._source.revoke(revoked)
+        except Exception as error:  # noqa: BLE001
+            self._source.fail(FatalError(f"revoke: {type(error).__name__}: {error}"))
+
+    async def on_partitions_assigned(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, assigned: Collection[PartitionId]
+    ) -> None:
+        try:
+            await self._source.assign(assigned)
+        except Exception as error:  # noqa: BLE001
+            self._source.fail(FatalError(f"assign: {type(error).__name__}: {error}"))
+
+
+def _raw(record: Record) -> RawRecord:
+    return RawRecord(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        key=record.key,
+        value=record.value,
+        timestamp_ms=record.timestamp,
+        headers=tuple(record.headers),
+    )
+
+
+def _names(partitions: Iterable[PartitionId]) -> list[str]:
+    return sorted(f"{topic}/{number}" for topic, number in partitions)

@@ -1,0 +1,99 @@
+"""Structured logs on standard error, and warnings about records that cannot flood them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+
+import structlog
+
+from schemas.settings import LogSettings
+
+Log = structlog.stdlib.BoundLogger
+
+BURST = 5
+"""Lines of one event that pass within a period."""
+PERIOD_S = 10.0
+
+
+def configure(settings: LogSettings) -> None:
+    """Send our events and the libraries' records through one handler, as JSON lines or coloured
+    text. Replaces the root logger's handlers."""
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers(settings.format),
+            ],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)
+    # Every rebalance and metadata refresh is a line of its own at INFO; ours say it once.
+    logging.getLogger("aiokafka").setLevel(logging.WARNING)
+
+
+def _renderers(style: str) -> list[structlog.types.Processor]:
+    if style == "console":
+        return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+
+
+def get_log(name: str) -> Log:
+    """A logger of events with fields: `log.info("worker_state", state="running")`."""
+    log: Log = structlog.stdlib.get_logger(name)
+    return log
+
+
+@dataclass(slots=True)
+class _Period:
+    begun_at: float
+    lines: int = 0
+    suppressed: int = 0
+
+
+class RecordLog:
+    """Warnings about single records, at most `BURST` per event and period. What was left out is
+    counted in the first line of the next period. Used by one thread.
+
+    Args:
+        log: where lines go.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._periods: dict[str, _Period] = {}
+
+    def warn(self, event: str, now: float, **fields: object) -> None:
+        """Log, unless the event has had its lines. `now`: monotonic seconds."""
+        period = self._periods.get(event)
+        if period is None or now - period.begun_at >= PERIOD_S:
+            suppressed = 0 if period is None else period.suppressed
+            period = self._periods[event] = _Period(now)
+            if suppressed:
+                fields["suppressed"] = suppressed
+        if period.lines >= BURST:
+            period.suppressed += 1
+            return
+        period.lines += 1
+        self._log.warning(event, **fields)

@@ -1,0 +1,109 @@
+"""What the worker holds for each record in flight, and what it sends for it in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.item import Coordinates, Item
+from pipeline.ledger import PartitionId
+from pipeline.sequencer import StreamKey
+from schemas.errors import Reason
+from schemas.frame import FrameMessage
+from schemas.record import RawRecord
+from schemas.result import Status
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """One record in flight: from its receipt until its answer was acknowledged.
+
+    Attributes:
+        record: kept until then, because a dead letter carries it whole.
+        epoch: the assignment under which it was received.
+        route: name of its route.
+        received_at: monotonic seconds.
+        frame: what it says, or None while (or because) it could not be read.
+        ordered: whether its answer waits for earlier ones of its stream.
+        clock_skew: it claims to be captured well after its receipt.
+    """
+
+    record: RawRecord
+    epoch: int
+    route: str
+    received_at: float
+    frame: FrameMessage | None = None
+    ordered: bool = False
+    clock_skew: bool = False
+
+    @property
+    def coordinates(self) -> Coordinates:
+        return Coordinates(self.record.topic, self.record.partition, self.record.offset)
+
+    @property
+    def partition(self) -> PartitionId:
+        return (self.record.topic, self.record.partition)
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the record's value: its byte credit."""
+        return len(self.record.value or b"")
+
+    @property
+    def key(self) -> StreamKey | None:
+        """Its place in the sequencer, or None when it has no order."""
+        if self.frame is None or not self.ordered:
+            return None
+        return StreamKey(self.partition, self.epoch, self.frame.stream_id)
+
+    @property
+    def stream(self) -> str:
+        """Its stream for counting; an unreadable record counts for its partition."""
+        if self.frame is None:
+            return f"{self.record.topic}-{self.record.partition}"
+        return self.frame.stream_id
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What is sent for one record: a result or a dead letter. `verdict` says which.
+
+    Attributes:
+        ready_at: when it was made, monotonic seconds.
+    """
+
+    ticket: Ticket
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    verdict: Status | Reason
+    ready_at: float
+
+    @property
+    def is_dead_letter(self) -> bool:
+        return isinstance(self.verdict, Reason)
+
+    @property
+    def nbytes(self) -> int:
+        """About what it takes in a produce request."""
+        return (
+            len(self.value or b"")
+            + len(self.key or b"")
+            + sum(len(name) + len(value) for name, value in self.headers)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Admitted:
+    """A record that goes to the engine."""
+
+    ticket: Ticket
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settled:
+    """A record that has its answer without the engine."""
+
+    ticket: Ticket
+    answer: Answer

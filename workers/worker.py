@@ -1,0 +1,234 @@
+"""The worker: sees its parts through start, work, drain and failure."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from pipeline import metrics as m
+from pipeline.engine import EngineState
+from pipeline.ledger import PartitionId
+from pipeline.metrics import Metrics
+from pipeline.ports import Clock
+from schemas.errors import ConfigError, FatalError, TransientError
+from schemas.settings import Settings
+from workers.anchor import Anchor
+from workers.assembly import Machinery, Parts, assemble
+from workers.committer import commit_regularly
+from workers.delivery import Time
+from workers.health import Health, HealthServer
+from workers.kafka_clients import check_topics
+from workers.lifecycle import Lifecycle, WorkerState
+from workers.logs import get_log
+
+GAUGE_S = 1.0
+ENGINE_STOP_S = 5.0
+
+EXIT_DONE, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
+
+
+class Worker:
+    """One detection worker. Made inside an event loop, and run once in it.
+
+    Args:
+        settings: everything.
+        load: loads models and warms them up; called on a thread of its own, before the group is
+            joined. May raise ConfigError.
+        clock: monotonic seconds.
+
+    Attributes:
+        metrics: this worker's own.
+        http_port: where health is served; None before the start or when it is off.
+        engine_ended: whether the engine's thread has ended; if not, only the end of the process
+            ends it.
+    """
+
+    def __init__(
+        self, settings: Settings, load: Callable[[], Machinery], *, clock: Clock = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._load = load
+        self._time = Time(Anchor.now(clock), clock)
+        self._log = get_log("frameloom.worker")
+        self.metrics = Metrics(settings.http.top_streams)
+        self.http_port: int | None = None
+        self.engine_ended = True
+        self._lifecycle = Lifecycle(self._entered)
+        self._health = HealthServer(settings.http, self.metrics.registry, self._look)
+        self._parts: Parts | None = None
+        loop = asyncio.get_running_loop()
+        self._stop: asyncio.Future[None] = loop.create_future()
+        self._failure: asyncio.Future[FatalError] = loop.create_future()
+
+    @property
+    def state(self) -> WorkerState:
+        return self._lifecycle.state
+
+    @property
+    def assigned(self) -> frozenset[PartitionId]:
+        """The partitions it reads now."""
+        return frozenset() if self._parts is None else self._parts.source.assigned
+
+    def request_stop(self) -> None:
+        """Drain and end. From the event loop's thread; later calls change nothing."""
+        if not self._stop.done():
+            self._stop.set_result(None)
+
+    async def run(self) -> int:
+        """Work until told to stop or until something fails. Returns the exit code: 0 drained,
+        1 failed (what was unsettled is uncommitted), 2 a setting or a topic is wrong."""
+        try:
+            return await self._run()
+        except ConfigError as error:
+            return self._failed(error, EXIT_CONFIG)
+        except (FatalError, TransientError) as error:
+            return self._failed(error, EXIT_FAILED)
+        finally:
+            self._health.stop()
+
+    async def _run(self) -> int:
+        if self._settings.http.enabled:
+            self.http_port = self._health.start()
+            self._log.info("http_listening", host=self._settings.http.host, port=self.http_port)
+        await self._check_topics()
+        machinery = await self._loaded()
+        if machinery is None:
+            self._lifecycle.enter(WorkerState.DRAINING)
+            self._lifecycle.enter(WorkerState.STOPPED)
+            return EXIT_DONE
+        self._parts = parts = assemble(
+            self._settings, machinery, self.metrics, self._time, self._fail, self._log
+        )
+        try:
+            await self._start(parts)
+            await self._first_of(self._stop)
+            return await self._drain(parts)
+        finally:
+            await self._close(parts)
+
+    async def _check_topics(self) -> None:
+        routes = self._settings.routes
+        names = [t for route in routes for t in (route.input, route.output, route.dead_letter)]
+        missing = await check_topics(self._settings.kafka, names)
+        if missing:
+            raise ConfigError(
+                f"missing topics: {', '.join(missing)}; create them with: "
+                "frameloom topics create --config C"
+            )
+
+    async def _loaded(self) -> Machinery | None:
+        """What was loaded, or None when the stop came first."""
+        begun_at = self._time.clock()
+        loading = asyncio.ensure_future(asyncio.to_thread(self._load))
+        await asyncio.wait((loading, self._stop), return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            return None
+        machinery = loading.result()
+        self._log.info("models_loaded", seconds=round(self._time.clock() - begun_at, 2))
+        return machinery
+
+    async def _start(self, parts: Parts) -> None:
+        await parts.sink.start()
+        parts.engine.start()
+        await parts.source.start()
+        self._lifecycle.enter(WorkerState.RUNNING)
+        commits = commit_regularly(self._settings.delivery, parts.delivery, parts.source.commit)
+        for name, work in (
+            ("poll", parts.source.poll()),
+            ("commit", commits),
+            ("beat", parts.watchdog.beat()),
+            ("watch_log", parts.watchdog.watch_log()),
+            ("gauge", self._gauge(parts)),
+        ):
+            parts.tasks.spawn(work, name)
+
+    async def _first_of(self, wanted: asyncio.Future[None], timeout_s: float | None = None) -> bool:
+        """Wait for `wanted`, at most so long. True when it is done.
+
+        Raises:
+            FatalError: the worker failed first.
+        """
+        await asyncio.wait(
+            (wanted, self._failure), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        if self._failure.done():
+            raise self._failure.result()
+        return wanted.done()
+
+    async def _drain(self, parts: Parts) -> int:
+        """Settle what is inside, commit, and be ready to leave.
+
+        Raises:
+            FatalError: something failed meanwhile.
+        """
+        self._lifecycle.enter(WorkerState.DRAINING)
+        await parts.tasks.cancel("poll", "watch_log")
+        parts.engine.drain()
+        timeout_s = self._settings.lifecycle.drain_timeout_ms / 1e3
+        settling = asyncio.ensure_future(parts.delivery.wait_settled())
+        try:
+            drained = await self._first_of(settling, timeout_s)
+        finally:
+            settling.cancel()
+        await parts.tasks.cancel("commit")
+        committed = await parts.source.commit()
+        left = parts.delivery.in_flight
+        self._log.info(
+            "drained", settled=parts.delivery.settled, unsettled=left, committed=committed
+        )
+        if not drained:
+            raise FatalError(f"{left} records were not settled in {timeout_s:g} s of draining")
+        self._lifecycle.enter(WorkerState.STOPPED)
+        return EXIT_DONE
+
+    async def _close(self, parts: Parts) -> None:
+        """End everything, from whatever state. Commits nothing."""
+        await parts.tasks.cancel("poll", "commit", "watch_log", "gauge")
+        await parts.source.stop()
+        self.engine_ended = await asyncio.to_thread(parts.engine.stop, ENGINE_STOP_S)
+        await parts.tasks.cancel()
+        await parts.sink.stop()
+
+    async def _gauge(self, parts: Parts) -> None:
+        while True:
+            snapshot = parts.engine.snapshot()
+            self.metrics.set(m.RUNNING_BATCHES, snapshot.running)
+            self.metrics.set(m.FREE_SLOTS, snapshot.free_slots)
+            for depth in snapshot.depths:
+                self.metrics.set(m.QUEUE_DEPTH, depth.waiting, depth.route, depth.bucket)
+            await asyncio.sleep(GAUGE_S)
+
+    def _fail(self, error: FatalError) -> None:
+        if self._failure.done():
+            self._log.error("failed_again", error=str(error))
+        else:
+            self._failure.set_result(error)
+
+    def _failed(self, error: Exception, code: int) -> int:
+        self._log.error("worker_failed", kind=type(error).__name__, error=str(error), code=code)
+        self._lifecycle.enter(WorkerState.FAILED)
+        return code
+
+    def _entered(self, state: WorkerState) -> None:
+        self._log.info("worker_state", state=state.value)
+
+    def _look(self) -> Health:
+        """Asked by the health server's threads: reads only what is safe to read there."""
+        state, parts = self._lifecycle.state, self._parts
+        details: dict[str, str | int | bool] = {"state": state.value}
+        healthy = state is not WorkerState.FAILED
+        if parts is not None and state in (WorkerState.RUNNING, WorkerState.DRAINING):
+            engine, watchdog = parts.engine.state, parts.watchdog
+            healthy = (
+                watchdog.is_beating and not watchdog.is_stalled and engine is not EngineState.FAILED
+            )
+            details |= {
+                "engine": engine.value,
+                "loop_beating": watchdog.is_beating,
+                "stalled": watchdog.is_stalled,
+                "in_flight": parts.delivery.in_flight,
+                "assigned_partitions": len(self.assigned),
+            }
+        ready = healthy and state is WorkerState.RUNNING and bool(self.assigned)
+        return Health(healthy, ready, details)
