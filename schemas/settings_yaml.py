@@ -20,8 +20,8 @@ Path = tuple[str | int, ...]
 _PLAIN = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
 _TEXT = "tag:yaml.org,2002:str"
 _MERGE = "tag:yaml.org,2002:merge"
-_QUOTED_WORD = re.compile(r"'(?!<)[^']*\w[^']*'|\"[^\"]*\w[^\"]*\"")
-"""A piece of the text in a parser's message; its own tokens are signs or `<…>`."""
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+"""A quoted piece of a parser's message: a sign or a token of its own, or words of the text."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ def read_yaml(text: str, source: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = source if mark is None else f"{source}:{mark.line + 1}"
-        problem = _QUOTED_WORD.sub("'…'", error.problem or "cannot be read")
+        problem = _QUOTED.sub(_unquoted, error.problem or "cannot be read")
         raise ConfigError(f"{where}: not YAML: {problem}") from None
     except (yaml.YAMLError, ValueError):
         raise ConfigError(f"{source}: not YAML: a character or a number cannot be read") from None
@@ -63,6 +63,12 @@ def read_yaml(text: str, source: str) -> Document:
         if loader is not None:
             loader.dispose()
     return document
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    piece = quoted.group()[1:-1]
+    own = piece.startswith("<") or not any(sign.isalnum() for sign in piece)
+    return quoted.group() if own else "'…'"
 
 
 class _Walk:
