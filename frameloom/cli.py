@@ -6,6 +6,7 @@ OpenCV or Kafka clients.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,8 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the process's exit code: 0 done, 1 failed, 2 usage or settings."""
+    # The library's warnings about a broker that is away repeat what our errors say once.
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         app(args=None if arguments is None else list(arguments))
     except SystemExit as ended:

@@ -12,7 +12,7 @@ from schemas.errors import ConfigError
 from schemas.frame import Form
 
 if TYPE_CHECKING:
-    from frameloom.produce import ProduceOptions, Tally
+    from frameloom.sender import ProduceOptions, Tally
     from frameloom.sources import FrameSource
     from schemas.settings import KafkaSettings
 
@@ -58,7 +58,8 @@ def produce(
     json: JsonOption = False,
 ) -> None:
     """Send pictures, folders and videos as frames."""
-    from frameloom.produce import ProduceOptions, Tally, name_streams  # noqa: PLC0415
+    from frameloom.produce import name_streams  # noqa: PLC0415
+    from frameloom.sender import ProduceOptions, Tally  # noqa: PLC0415
     from frameloom.sources import open_sources  # noqa: PLC0415
 
     form = _form(bare=bare, json_frames=json_frames)

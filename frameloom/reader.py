@@ -43,9 +43,6 @@ class TopicReader:
         self._kafka = kafka
         self._topics = topics
         self._from_start = from_start
-        self._consumer = make_consumer(
-            kafka, *topics, group=False, auto_offset_reset="earliest" if from_start else "latest"
-        )
         self._partitions: list[TopicPartition] = []
 
     async def __aenter__(self) -> TopicReader:
@@ -56,6 +53,12 @@ class TopicReader:
             TransientError: the broker does not answer.
         """
         await require_topics(self._kafka, *self._topics)
+        self._consumer = make_consumer(
+            self._kafka,
+            *self._topics,
+            group=False,
+            auto_offset_reset="earliest" if self._from_start else "latest",
+        )
         await start_client(self._consumer, self._kafka)
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -163,7 +166,8 @@ class RecordFetcher:
                 self._consumer.seek(partition, coordinates.offset)
                 record = await self._consumer.getone(partition)
         except (TimeoutError, KafkaError) as error:
-            raise TransientError(f"the broker did not send {where}: {error}") from error
+            why = str(error) or "time-out"
+            raise TransientError(f"the broker did not send {where}: {why}") from error
         if record.offset != coordinates.offset:
             raise RecordGoneError(f"{where} was removed; the next one is {record.offset}")
         return _raw(record)

@@ -1,0 +1,156 @@
+"""How much load this machine can take: measured with the real decoder and the real model.
+
+One factor scales all nominal rates, so that the streams keep their proportions.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from frameloom.demo_footage import Footage
+from frameloom.demo_streams import StreamPlan
+from pipeline.bucket import Bucket, BucketTable
+from pipeline.decoders import make_decoder
+from pipeline.item import Coordinates, Item
+from pipeline.model import load_model
+from pipeline.postprocess import YoloPostprocessor
+from pipeline.probe import ProbeLimits, probe
+from schemas.codec import RawRecord, read_frame
+from schemas.settings import BucketSettings, LimitSettings, RouteSettings
+
+if TYPE_CHECKING:
+    from pipeline.ports import Decoder, Model, Postprocessor
+
+TARGET_BUSY = 0.6
+_BATCH = 4
+_ROUNDS = 4
+# Kafka, batching, and the producers themselves cost next to decode and inference.
+_OVERHEAD = 1.15
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a frame of each stream costs, and what it was measured with.
+
+    Attributes:
+        cost_s: stream → seconds of the whole machine that one frame takes to decode, infer and
+            post-process in a batch of up to four.
+        labels: class id → label of the model.
+        model: its name and version.
+        decoder, device: as the worker will choose them.
+    """
+
+    cost_s: Mapping[str, float]
+    labels: Mapping[int, str]
+    model: str
+    decoder: str
+    device: str
+
+
+def choose_scale(rates: Mapping[str, float], cost_s: Mapping[str, float]) -> float:
+    """One factor for all rates, 0 < factor ≤ 1, so that the machine is busy `TARGET_BUSY` of
+    the time; 1 where even the nominal rates leave it less busy.
+
+    Args:
+        rates: stream → nominal frames per second.
+        cost_s: stream → seconds of the whole machine per frame.
+    """
+    nominal = busy(rates, cost_s, 1.0)
+    return 1.0 if nominal <= TARGET_BUSY else TARGET_BUSY / nominal
+
+
+def busy(rates: Mapping[str, float], cost_s: Mapping[str, float], scale: float) -> float:
+    """The share of the machine, 0..1 or above, that the scaled rates are predicted to take."""
+    return _OVERHEAD * scale * sum(rate * cost_s[stream] for stream, rate in rates.items())
+
+
+def measure(
+    plans: Sequence[StreamPlan],
+    footage: Mapping[str, Footage],
+    route: RouteSettings,
+    buckets: Sequence[BucketSettings],
+    on_stream: Callable[[], None] = lambda: None,
+) -> Measured:
+    """Measure each kind of stream in turn; a few seconds in all.
+
+    Raises:
+        ConfigError: the weights cannot be used.
+        PoisonError: the decoder refuses the demo's own pictures.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = load_model(route.model, device=device, conf=route.conf, iou=route.iou)
+    decoder = make_decoder("auto", threads=os.cpu_count() or 1, device=device)
+    post = YoloPostprocessor(model.labels, conf=route.conf, iou=route.iou, max_det=route.max_det)
+    table = BucketTable(
+        [Bucket(b.name, b.max_source_pixels, b.height, b.width, b.max_batch) for b in buckets]
+    )
+    costs: dict[str, float] = {}
+    cost_s: dict[str, float] = {}
+    try:
+        for plan in plans:
+            if plan.kind.name not in costs:
+                items = _items(footage[plan.stream], table)
+                costs[plan.kind.name] = _cost_s(items, decoder, model, post, device)
+            cost_s[plan.stream] = costs[plan.kind.name]
+            on_stream()
+        return Measured(
+            cost_s=cost_s,
+            labels=dict(model.labels),
+            model=f"{model.info.name} ({model.info.version})",
+            decoder=decoder.name,
+            device=device,
+        )
+    finally:
+        decoder.close()
+
+
+def _cost_s(
+    items: Sequence[Item], decoder: Decoder, model: Model, post: Postprocessor, device: str
+) -> float:
+    """Seconds per frame: the median of a few rounds, after one that only warms up."""
+    bucket = items[0].bucket
+    out = torch.empty(
+        (len(items), bucket.height, bucket.width, 3), dtype=torch.uint8, device=device
+    )
+    geometries = [item.geometry for item in items]
+    rounds: list[float] = []
+    for _ in range(1 + _ROUNDS):
+        began_at = time.perf_counter()
+        for error in decoder.decode(items, out):
+            if error is not None:
+                raise error
+        # The detections are on the host: whatever ran on a device has ended.
+        post.detections(model.infer(out), geometries)
+        rounds.append((time.perf_counter() - began_at) / len(items))
+    return sorted(rounds[1:])[_ROUNDS // 2]
+
+
+def _items(footage: Footage, table: BucketTable) -> list[Item]:
+    """Work orders as the worker makes them, for the first pictures of a loop."""
+    limits = LimitSettings()
+    items: list[Item] = []
+    for i, shot in enumerate(footage.shots[:_BATCH]):
+        record = RawRecord("calibration", 0, i, b"calibration", shot.jpeg, 0)
+        frame = read_frame(record, limits)
+        header = probe(frame, ProbeLimits(limits.max_pixels, limits.max_scans))
+        bucket, geometry = table.choose(header.width, header.height)
+        items.append(
+            Item(
+                attempt_id=i,
+                coordinates=Coordinates(record.topic, 0, i),
+                epoch=0,
+                route="calibration",
+                frame=frame,
+                header=header,
+                bucket=bucket,
+                geometry=geometry,
+                received_at=0.0,
+            )
+        )
+    return items
