@@ -1,0 +1,165 @@
+"""The OpenCV decoder: every format, on the CPU, one picture per thread. The reference.
+
+Its rows equal `cv2.imdecode(data, IMREAD_COLOR)` followed by Ultralytics' `LetterBox(auto=False)`
+and a swap to RGB, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pipeline.item import Item
+from pipeline.jpeg_end import lacks_end, with_end
+from pipeline.letterbox import PAD_VALUE, Letterbox
+from pipeline.orientation import UPRIGHT, turn_of
+from schemas.errors import PoisonError, Reason, TransientError
+from schemas.frame import Encoding
+
+Pixels = npt.NDArray[np.uint8]
+"""uint8, shape (height, width, 3), channels RGB."""
+
+# The probe has read the orientation, and it is the one that counts: OpenCV must not read it again.
+_FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+
+
+class OpenCvDecoder:
+    """Decodes with OpenCV on a thread pool of its own.
+
+    A CUDA `out` is filled through a pinned buffer and a copy on the current `cuda_stream`, which
+    the caller's later work on that stream waits for.
+
+    Setting up one turns OpenCV's own threads off for the whole process: the pool is the
+    parallelism, and OpenCV's threads would only compete with the model's.
+    """
+
+    def __init__(self, *, threads: int = 1) -> None:
+        if threads < 1:
+            raise ValueError(f"threads must be ≥ 1, not {threads}")
+        cv2.setNumThreads(1)
+        self._pool = ThreadPoolExecutor(threads, "decode") if threads > 1 else None
+        self._staging: torch.Tensor | None = None
+        self._copied: torch.cuda.Event | None = None
+
+    @property
+    def name(self) -> str:
+        return "opencv"
+
+    def decode(self, items: Sequence[Item], out: torch.Tensor) -> list[PoisonError | None]:
+        """See `Decoder.decode`. Raises TransientError when memory runs out."""
+        if out.is_cuda:
+            return self._decode_to_device(items, out)
+        return self._decode_to_host(items, out)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _decode_to_host(self, items: Sequence[Item], out: torch.Tensor) -> list[PoisonError | None]:
+        rows: list[Pixels] = list(out.numpy()[: len(items)])
+        if self._pool is None or len(items) == 1:
+            return [_decode_row(item, row) for item, row in zip(items, rows, strict=True)]
+        return list(self._pool.map(_decode_row, items, rows))
+
+    def _decode_to_device(
+        self, items: Sequence[Item], out: torch.Tensor
+    ) -> list[PoisonError | None]:
+        if self._copied is not None:
+            self._copied.synchronize()  # the last batch may still be on its way out of the buffer
+        staging = self._staging_like(out)
+        errors = self._decode_to_host(items, staging)
+        out[: len(items)].copy_(staging[: len(items)], non_blocking=True)
+        self._copied = torch.cuda.Event()
+        self._copied.record()
+        return errors
+
+    def _staging_like(self, out: torch.Tensor) -> torch.Tensor:
+        """The pinned buffer as `out`'s shape: one allocation, grown to the largest bucket."""
+        if self._staging is None or self._staging.numel() < out.numel():
+            self._staging = torch.empty(out.numel(), dtype=torch.uint8, pin_memory=True)
+        return self._staging[: out.numel()].view(out.shape)
+
+
+def _decode_row(item: Item, row: Pixels) -> PoisonError | None:
+    """Decode, turn and letterbox one picture into `row`; the error if it cannot be done.
+
+    Every exception that OpenCV has for us is mapped here, by type: `cv2.error` means the picture,
+    unless its code says that memory ran out.
+    """
+    try:
+        pixels = _read(item)
+        if isinstance(pixels, PoisonError):
+            return pixels
+        place(_turned(pixels, item.header.orientation), item.geometry, row)
+    except cv2.error as error:
+        if error.code == cv2.Error.StsNoMem:
+            raise TransientError("out of memory while decoding a picture") from error
+        return _failure(f"OpenCV: {error.err}")
+    except MemoryError as error:
+        raise TransientError("out of memory while decoding a picture") from error
+    return None
+
+
+def _read(item: Item) -> Pixels | PoisonError:
+    """The stored pixels, before they are turned."""
+    header, data = item.header, item.frame.data
+    if len(data) == 0:
+        return _failure("the picture is empty")
+    pixels = imdecode(data)
+    if pixels is None and header.encoding is Encoding.JPEG and lacks_end(data):
+        whole = with_end(data)
+        pixels = None if whole is None else imdecode(whole)
+    if pixels is None:
+        return _failure("OpenCV cannot decode the picture (it is damaged or cut short)")
+    height, width = pixels.shape[:2]
+    if (width, height) != (header.coded_width, header.coded_height):
+        claimed = f"{header.coded_width}×{header.coded_height}"
+        return _failure(f"the header says {claimed} pixels, the picture has {width}×{height}")
+    return pixels
+
+
+def imdecode(data: memoryview | bytes) -> Pixels | None:
+    """Stored pixels without orientation; None if OpenCV cannot. `data` must not be empty."""
+    flat = np.frombuffer(data, np.uint8)
+    return cv2.imdecode(flat, _FLAGS)  # pyright: ignore[reportReturnType] # typed without None
+
+
+def _turned(pixels: Pixels, orientation: int) -> Pixels:
+    if orientation == UPRIGHT:
+        return pixels
+    turn = turn_of(orientation)
+    if turn.transpose:
+        pixels = pixels.transpose(1, 0, 2)
+    return np.ascontiguousarray(
+        pixels[:: -1 if turn.mirror_y else 1, :: -1 if turn.mirror_x else 1]
+    )
+
+
+def place(pixels: Pixels, geometry: Letterbox, row: Pixels) -> None:
+    """Resize displayed pixels into their place in `row` and fill the rest with `PAD_VALUE`.
+
+    Args:
+        pixels: shape (source_height, source_width, 3).
+        row: shape (height, width, 3), written in full.
+    """
+    top, left = geometry.top, geometry.left
+    bottom, right = top + geometry.inner_height, left + geometry.inner_width
+    inner = row[top:bottom, left:right]
+    if pixels.shape == inner.shape:
+        inner[:] = pixels
+    else:
+        size = (geometry.inner_width, geometry.inner_height)
+        cv2.resize(pixels, size, dst=inner, interpolation=cv2.INTER_LINEAR)
+    row[:top] = PAD_VALUE
+    row[bottom:] = PAD_VALUE
+    row[top:bottom, :left] = PAD_VALUE
+    row[top:bottom, right:] = PAD_VALUE
+
+
+def _failure(detail: str) -> PoisonError:
+    return PoisonError(Reason.DECODE_FAILED, detail, stage="decode")

@@ -1,0 +1,156 @@
+"""The ladder of decoders, and the choice among them at start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+import cv2
+import numpy as np
+import torch
+
+from pipeline.bucket import Bucket
+from pipeline.decode_opencv import OpenCvDecoder
+from pipeline.item import Coordinates, Header, Item
+from pipeline.letterbox import letterbox
+from pipeline.ports import Decoder
+from schemas.errors import ConfigError, PoisonError
+from schemas.frame import Encoding, FrameMessage
+
+DecoderKind = Literal["auto", "opencv", "dali"]
+
+_SAMPLE_WIDTH, _SAMPLE_HEIGHT = 1280, 720
+_SAMPLE_BUCKET = Bucket("sample", 1 << 40, 384, 640, 4)
+_ROUNDS = 5
+
+
+class LadderDecoder:
+    """Pictures that one decoder refuses go to the next, alone; the last one's word counts."""
+
+    def __init__(self, rungs: Sequence[Decoder]) -> None:
+        """Args: rungs: at least one, the preferred first. The ladder closes them."""
+        if not rungs:
+            raise ValueError("a ladder needs at least one decoder")
+        self._rungs = tuple(rungs)
+
+    @property
+    def name(self) -> str:
+        """That of the first rung."""
+        return self._rungs[0].name
+
+    def decode(self, items: Sequence[Item], out: torch.Tensor) -> list[PoisonError | None]:
+        """See `Decoder.decode`. Other errors of a rung (TransientError, FatalError) pass."""
+        errors = self._rungs[0].decode(items, out)
+        for rung in self._rungs[1:]:
+            for run in _refused(errors):
+                piece = slice(run.start, run.stop)
+                errors[piece] = rung.decode(items[piece], out[piece])
+        return errors
+
+    def close(self) -> None:
+        for rung in self._rungs:
+            rung.close()
+
+
+def _refused(errors: Sequence[PoisonError | None]) -> list[range]:
+    """Runs of neighbours that were refused: each is one contiguous piece of the tensor."""
+    runs: list[range] = []
+    for row, error in enumerate(errors):
+        if error is None:
+            continue
+        if runs and runs[-1].stop == row:
+            runs[-1] = range(runs[-1].start, row + 1)
+        else:
+            runs.append(range(row, row + 1))
+    return runs
+
+
+def make_decoder(kind: DecoderKind, *, threads: int, device: str) -> Decoder:
+    """The decoder for a worker.
+
+    Args:
+        kind: `opencv`; `dali`: DALI with OpenCV behind it; `auto`: on a GPU as `dali`, on the CPU
+            the faster of the two on a sample picture; OpenCV where DALI is not installed.
+        threads: decoder threads, ≥ 1.
+        device: torch device of the batches, `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        ConfigError: `dali` is asked for and is not installed, or `threads` is below 1.
+    """
+    if threads < 1:
+        raise ConfigError(f"decoder threads must be ≥ 1, not {threads}")
+    if kind == "opencv":
+        return OpenCvDecoder(threads=threads)
+    try:
+        ladder = _dali_ladder(threads, torch.device(device))
+    except ImportError as error:
+        if kind == "auto":
+            return OpenCvDecoder(threads=threads)
+        raise ConfigError(
+            "device.decoder is `dali`, but DALI is not installed (pip install 'frameloom[dali]')"
+        ) from error
+    if kind == "dali" or torch.device(device).type != "cpu":
+        return ladder
+    return _faster(ladder, OpenCvDecoder(threads=threads))
+
+
+def _dali_ladder(threads: int, device: torch.device) -> LadderDecoder:
+    # Imported here because DALI is published for Linux only.
+    from pipeline.decode_dali import DaliDecoder  # noqa: PLC0415
+
+    device_id = torch.empty(0, device=device).get_device() if device.type == "cuda" else None
+    dali = DaliDecoder(threads=threads, device_id=device_id)
+    return LadderDecoder([dali, OpenCvDecoder(threads=threads)])
+
+
+def _faster(first: Decoder, second: Decoder) -> Decoder:
+    """The one that decodes a small batch in less time; the other is closed."""
+    items = [_sample_item()] * _SAMPLE_BUCKET.max_batch
+    out = torch.empty(
+        (len(items), _SAMPLE_BUCKET.height, _SAMPLE_BUCKET.width, 3), dtype=torch.uint8
+    )
+    chosen, other = first, second
+    if _seconds(second, items, out) < _seconds(first, items, out):
+        chosen, other = second, first
+    other.close()
+    return chosen
+
+
+def _seconds(decoder: Decoder, items: Sequence[Item], out: torch.Tensor) -> float:
+    """The best of some rounds after a first one that pays for the set-up."""
+    decoder.decode(items, out)
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        started_at = time.perf_counter()
+        decoder.decode(items, out)
+        best = min(best, time.perf_counter() - started_at)
+    return best
+
+
+def _sample_item() -> Item:
+    """A JPEG with about the detail of a camera's frame."""
+    x = np.linspace(0.0, 40.0, _SAMPLE_WIDTH)
+    y = np.linspace(0.0, 25.0, _SAMPLE_HEIGHT)[:, None]
+    plane = 128 + 60 * np.sin(x + y) + 40 * np.sin(x * y)
+    pixels = np.repeat(plane.astype(np.uint8)[..., None], 3, axis=2)
+    data = cv2.imencode(".jpg", pixels)[1].tobytes()
+    return Item(
+        attempt_id=0,
+        coordinates=Coordinates("sample", 0, 0),
+        epoch=0,
+        route="sample",
+        frame=FrameMessage(
+            stream_id="sample",
+            seq=0,
+            captured_at_us=0,
+            encoding=Encoding.JPEG,
+            data=memoryview(data),
+        ),
+        header=Header(Encoding.JPEG, _SAMPLE_WIDTH, _SAMPLE_HEIGHT),
+        bucket=_SAMPLE_BUCKET,
+        geometry=letterbox(
+            _SAMPLE_WIDTH, _SAMPLE_HEIGHT, _SAMPLE_BUCKET.width, _SAMPLE_BUCKET.height
+        ),
+        received_at=0.0,
+    )
