@@ -10,8 +10,14 @@ _BMP_INFO_SIZES = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 _FIRST_BYTES = frozenset(b"\xff\x89RIMB")
 """Of the accepted formats. Nearly every record is an envelope and is passed by with one look."""
 
-_TIFF_STARTS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
-"""Little and big endian; the last two are BigTIFF."""
+_STARTS = {
+    b"\xff\xd8\xff": Encoding.JPEG,
+    b"\x89PNG\r\n\x1a\n": Encoding.PNG,
+    b"II*\x00": Encoding.TIFF,
+    b"MM\x00*": Encoding.TIFF,
+    b"II+\x00": Encoding.TIFF,  # BigTIFF
+    b"MM\x00+": Encoding.TIFF,
+}
 
 _REFUSED_STARTS = {
     b"GIF87a": "GIF",
@@ -56,14 +62,11 @@ def sniff(data: memoryview) -> Encoding | None:
     if not data or data[0] not in _FIRST_BYTES:
         return None
     head = bytes(data[:18])
-    if head.startswith(b"\xff\xd8\xff"):
-        return Encoding.JPEG
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return Encoding.PNG
+    for start, encoding in _STARTS.items():
+        if head.startswith(start):
+            return encoding
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return Encoding.WEBP
-    if head.startswith(_TIFF_STARTS):
-        return Encoding.TIFF
     if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_INFO_SIZES:
         return Encoding.BMP
     return None
