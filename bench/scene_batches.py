@@ -13,39 +13,59 @@ import numpy as np
 import torch
 
 from bench.scene_backdrop import Picture
-from bench.scenes import HELD_OUT, Scene, Truth
+from bench.scene_match import Box
+from bench.scenes import HELD_OUT, Scene
+from pipeline.letterbox import PAD_VALUE, letterbox
 
-Shape = tuple[int, int]
-"""(height, width) of a letterbox target."""
+LABELLED = 0.3
+"""Objects of which less can be seen are not taught."""
+
+_FRAMES_PER_SCENE = 6
+_KEPT = 200
+_KEPT_BEFORE_REUSE = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Diet:
-    """What one training shape (height, width) is fed: source (width, height)s, batch size."""
+class Mix:
+    """What one training shape is fed: source sizes, batch size, its share (0..1) of the batches."""
 
-    shape: Shape
+    height: int
+    width: int
     sizes: tuple[tuple[int, int], ...]
     batch: int
+    share: float
 
 
-DIETS = (
-    Diet((256, 448), ((854, 480), (640, 360), (448, 252), (640, 480)), 4),
-    Diet((448, 256), ((480, 854), (360, 640), (252, 448)), 4),
-    Diet((384, 640), ((640, 360), (854, 480), (960, 540), (1280, 720)), 2),
-    Diet((640, 384), ((360, 640), (480, 854), (540, 960)), 2),
+MIXES = (
+    Mix(256, 448, ((854, 480), (640, 360), (448, 252), (640, 480)), 8, 0.42),
+    Mix(448, 256, ((480, 854), (360, 640), (252, 448)), 8, 0.2),
+    Mix(384, 640, ((640, 360), (854, 480), (960, 540), (1280, 720)), 4, 0.26),
+    Mix(640, 384, ((360, 640), (480, 854), (540, 960)), 4, 0.12),
 )
-APPETITE = (0.42, 0.2, 0.26, 0.12)
-"""How often each diet is served, in batches."""
-FRAMES_PER_SCENE = 6
-LABELLED = 0.3
-"""Objects of which less can be seen are not taught."""
+"""The demo's bucket shapes; sources are small because a large picture takes longer to draw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One letterboxed picture (height, width, 3) uint8 BGR; boxes in its pixels."""
+
+    picture: Picture
+    boxes: list[Box]
+    classes: list[int]
+
+    def mirrored(self) -> Example:
+        """Left and right exchanged."""
+        width = float(self.picture.shape[1])
+        boxes = [(width - x2, y1, width - x1, y2) for x1, y1, x2, y2 in self.boxes]
+        return Example(self.picture[:, ::-1], boxes, self.classes)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Letterboxed pictures (n, 3, h, w) uint8 RGB with their labels.
+    """Pictures (n, 3, h, w) uint8 RGB with their labels.
 
-    `boxes` (m, 4) are x, y, w, h in 0..1 of the picture numbered in `owner` (m,); `classes` (m, 1).
+    `boxes` (m, 4) are centre x, centre y, width, height in 0..1 of the picture numbered in `owner`
+    (m,); `classes` (m, 1). All float32 on the CPU.
     """
 
     pictures: torch.Tensor
@@ -54,101 +74,96 @@ class Batch:
     owner: torch.Tensor
 
 
-def letterbox(picture: Picture, shape: Shape) -> tuple[Picture, float, int, int]:
-    """The picture centred in `shape` (height, width) on grey 114; gain, left and top padding."""
-    height, width = picture.shape[:2]
-    gain = min(shape[0] / height, shape[1] / width)
-    new = (max(round(width * gain), 1), max(round(height * gain), 1))
-    left, top = round((shape[1] - new[0]) / 2 - 0.1), round((shape[0] - new[1]) / 2 - 0.1)
-    canvas = np.full((*shape, 3), 114, np.uint8)
-    canvas[top : top + new[1], left : left + new[0]] = cv2.resize(
-        picture, new, interpolation=cv2.INTER_LINEAR
-    )
-    return canvas, gain, left, top
+class Supply:
+    """Draws one mix's pictures; every other one, once enough are kept, is shown again mirrored."""
 
-
-Served = tuple[Picture, list[Truth], tuple[float, int, int]]
-"""A letterboxed picture, its truths in source pixels, and gain, left and top of the letterbox."""
-
-
-class Kitchen:
-    """Draws one diet's training pictures, one after another."""
-
-    def __init__(self, diet: Diet, seed: int) -> None:
-        self.diet = diet
+    def __init__(self, mix: Mix, seed: int) -> None:
+        self._mix = mix
         self._rng = np.random.default_rng(seed)
-        self._scene = Scene(0, 16, 16)
-        self._left = 0
+        self._scene: Scene | None = None
+        self._frames_left = 0
         self._t = 0.0
-        self._larder: deque[Served] = deque(maxlen=200)
+        self._kept: deque[Example] = deque(maxlen=_KEPT)
 
     def batch(self) -> Batch:
         """The next batch."""
-        pictures, classes, boxes, owner = [], [], [], []
-        height, width = self.diet.shape
-        for n in range(self.diet.batch):
-            again = n % 2 == 1 and len(self._larder) > 40
-            if again:
-                picture, truths, (gain, left, top) = self._larder[
-                    int(self._rng.integers(len(self._larder)))
-                ]
-            else:
-                picture, truths, (gain, left, top) = self._one()
-                self._larder.append((picture, truths, (gain, left, top)))
-            flip = self._rng.random() < 0.5
-            pictures.append(picture[:, ::-1] if flip else picture)
-            for truth in truths:
-                x1, y1, x2, y2 = (v * gain for v in truth.box)
-                middle = (x1 + x2) / 2 + left
-                boxes.append(
-                    (width - middle if flip else middle, (y1 + y2) / 2 + top, x2 - x1, y2 - y1)
-                )
-                classes.append(float(truth.class_id))
-                owner.append(float(n))
-        stacked = np.ascontiguousarray(np.stack(pictures)[..., ::-1].transpose(0, 3, 1, 2))
-        scale = torch.tensor([width, height, width, height])
+        examples = [self._example(again=n % 2 == 1) for n in range(self._mix.batch)]
+        pictures = np.stack([example.picture for example in examples])[..., ::-1]
+        rows = [
+            (float(n), float(class_id), *box)
+            for n, example in enumerate(examples)
+            for box, class_id in zip(example.boxes, example.classes, strict=True)
+        ]
+        table = torch.tensor(rows, dtype=torch.float32).view(-1, 6)
+        low, high = table[:, 2:4], table[:, 4:6]
+        size = torch.tensor([self._mix.width, self._mix.height], dtype=torch.float32)
         return Batch(
-            torch.from_numpy(stacked),
-            torch.tensor(classes).view(-1, 1),
-            torch.tensor(boxes).view(-1, 4) / scale,
-            torch.tensor(owner),
+            pictures=torch.from_numpy(np.ascontiguousarray(pictures.transpose(0, 3, 1, 2))),
+            classes=table[:, 1:2],
+            boxes=torch.cat([(low + high) / 2 / size, (high - low) / size], dim=1),
+            owner=table[:, 0],
         )
 
-    def _one(self) -> Served:
-        rng = self._rng
-        if self._left == 0:
-            width, height = self.diet.sizes[int(rng.integers(len(self.diet.sizes)))]
-            self._scene = Scene(int(rng.integers(HELD_OUT)), width, height)
-            self._left = FRAMES_PER_SCENE
+    def _example(self, *, again: bool) -> Example:
+        if again and len(self._kept) > _KEPT_BEFORE_REUSE:
+            example = self._kept[int(self._rng.integers(len(self._kept)))]
+        else:
+            example = self._drawn()
+            self._kept.append(example)
+        return example.mirrored() if self._rng.random() < 0.5 else example
+
+    def _drawn(self) -> Example:
+        rng, mix = self._rng, self._mix
+        if self._scene is None or self._frames_left == 0:
+            size = mix.sizes[int(rng.integers(len(mix.sizes)))]
+            self._scene = Scene(int(rng.integers(HELD_OUT)), *size)
+            self._frames_left = _FRAMES_PER_SCENE
             self._t = float(rng.uniform(0, 100))
-        self._left -= 1
+        self._frames_left -= 1
         self._t += float(rng.uniform(5, 60))
         picture, truths = self._scene.frame(self._t)
         if rng.random() < 0.3:
             quality = int(rng.integers(60, 96))
             coded = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
             picture = np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), np.uint8)
-        boxed, gain, left, top = letterbox(picture, self.diet.shape)
+        place = letterbox(self._scene.width, self._scene.height, mix.width, mix.height)
         gains = rng.uniform(0.85, 1.15) * rng.uniform(0.94, 1.06, 3)
         table = np.clip(np.arange(256)[:, None] * gains[None], 0, 255).astype(np.uint8)
-        boxed = np.asarray(cv2.LUT(boxed, table[None]), np.uint8)
-        return boxed, [t for t in truths if t.visible >= LABELLED], (gain, left, top)
+        canvas = np.full((mix.height, mix.width, 3), PAD_VALUE, np.uint8)
+        inner = cv2.resize(
+            picture, (place.inner_width, place.inner_height), interpolation=cv2.INTER_LINEAR
+        )
+        rows = slice(place.top, place.top + place.inner_height)
+        columns = slice(place.left, place.left + place.inner_width)
+        canvas[rows, columns] = cv2.LUT(inner, table[None])
+        taught = [truth for truth in truths if truth.visible >= LABELLED]
+        boxes = [
+            (
+                truth.box[0] * place.gain_x + place.left,
+                truth.box[1] * place.gain_y + place.top,
+                truth.box[2] * place.gain_x + place.left,
+                truth.box[3] * place.gain_y + place.top,
+            )
+            for truth in taught
+        ]
+        return Example(canvas, boxes, [truth.class_id for truth in taught])
 
 
 def batches(seed: int, pictures: int) -> Iterator[Batch]:
-    """Batches of all diets, by their share, of `pictures` in all; a thread draws ahead."""
+    """Batches of all mixes, by their share, of `pictures` in all; a thread draws ahead."""
     rng = np.random.default_rng(seed)
-    kitchens = [Kitchen(diet, seed + 1 + i) for i, diet in enumerate(DIETS)]
-    weight = np.asarray(APPETITE)
-    served: queue.Queue[Batch] = queue.Queue(maxsize=4)
+    supplies = [Supply(mix, seed + 1 + i) for i, mix in enumerate(MIXES)]
     order: list[int] = []
-    while sum(DIETS[i].batch for i in order) < pictures:
-        order.append(int(rng.choice(len(DIETS), p=weight)))
+    planned = 0
+    while planned < pictures:
+        order.append(int(rng.choice(len(MIXES), p=[mix.share for mix in MIXES])))
+        planned += MIXES[order[-1]].batch
+    drawn: queue.Queue[Batch] = queue.Queue(maxsize=4)
 
-    def cook() -> None:
+    def draw() -> None:
         for i in order:
-            served.put(kitchens[i].batch())
+            drawn.put(supplies[i].batch())
 
-    threading.Thread(target=cook, name="scenes", daemon=True).start()
+    threading.Thread(target=draw, name="scene-batches", daemon=True).start()
     for _ in order:
-        yield served.get()
+        yield drawn.get()

@@ -110,7 +110,7 @@ def train(budget: Budget, seed: int, rate: float, start: Path | None, out: Path)
     ema = ModelEMA(model, decay=0.998, tau=100)
     seen, began, sums, count = 0, time.monotonic(), np.zeros(3), 0
     warm = 600 if start is None else 150
-    next_store = 1000
+    next_store = 500
     for step, batch in enumerate(batches(seed, budget.pictures), start=1):
         seen += batch.pictures.shape[0]
         share = budget.spent(seen, time.monotonic() - began)
@@ -140,7 +140,7 @@ def train(budget: Budget, seed: int, rate: float, start: Path | None, out: Path)
             )
             sums, count = np.zeros(3), 0
         if seen >= next_store:
-            next_store += 1000
+            next_store += 500
             store(ema.ema, out, seen)
         if share >= 1.0:
             break

@@ -6,10 +6,12 @@ import pickletools
 import re
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 
 from bench.eval_demo_model import WEIGHTS, YOLO, detect, load, photographed
+from bench.scene_batches import MIXES, Example, Mix, Supply, batches
 from bench.scenes import CLASSES, HELD_OUT, Match, Scene, match
 
 
@@ -57,3 +59,33 @@ def test_it_finds_what_is_drawn_in_scenes_it_never_saw(
     assert total.tp + total.fn >= 30
     assert total.recall >= 0.85
     assert total.precision >= 0.85
+
+
+def test_training_labels_lie_in_their_pictures() -> None:
+    supply = Supply(Mix(64, 96, ((160, 90), (50, 90)), 4, 1.0), seed=1)
+    labels = 0
+    for _ in range(25):
+        batch = supply.batch()
+        assert batch.pictures.shape == (4, 3, 64, 96)
+        assert batch.pictures.dtype == torch.uint8
+        assert len(batch.boxes) == len(batch.classes) == len(batch.owner)
+        half = batch.boxes[:, 2:] / 2
+        assert bool((batch.boxes[:, :2] - half >= -1e-6).all())
+        assert bool((batch.boxes[:, :2] + half <= 1 + 1e-6).all())
+        assert set(batch.owner.tolist()) <= set(range(4))
+        labels += len(batch.owner)
+    assert labels > 300
+
+
+def test_a_mirrored_example_keeps_each_box_on_its_object() -> None:
+    picture = np.zeros((4, 10, 3), np.uint8)
+    picture[1:3, 2:5] = 255
+    mirrored = Example(picture, [(2.0, 1.0, 5.0, 3.0)], [0]).mirrored()
+    (x1, y1, x2, y2) = (int(v) for v in mirrored.boxes[0])
+    assert (mirrored.picture[y1:y2, x1:x2] == 255).all()
+    assert int(mirrored.picture.sum()) == int(picture.sum())
+
+
+def test_training_asks_for_batches_until_it_has_its_pictures() -> None:
+    served = sum(len(batch.pictures) for batch in batches(seed=1, pictures=9))
+    assert 9 <= served < 9 + max(mix.batch for mix in MIXES)
