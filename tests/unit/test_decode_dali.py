@@ -1,0 +1,97 @@
+"""What DALI must not be shown, and what it does alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("nvidia.dali", reason="DALI is not installed")
+
+from pipeline.decode_dali import DaliDecoder
+from pipeline.item import Header
+from schemas.errors import FatalError, Reason
+from schemas.frame import Encoding
+from tests.builders_pictures import (
+    PICTURES,
+    bucket,
+    chunk,
+    exif,
+    item,
+    jpeg,
+    oriented,
+    picture,
+    png,
+    riff,
+    vp8x,
+    webp,
+    with_chunks,
+)
+
+INTO = bucket(32, 64)
+SMALL = picture(61, 41)
+
+
+def rows(count: int) -> torch.Tensor:
+    return torch.zeros((count, 32, 64, 3), dtype=torch.uint8)
+
+
+HOSTILE = {
+    "png": (
+        with_chunks(png(SMALL), chunk(b"eXIf", exif(6), length=0xFFFFFFF0)),
+        Encoding.PNG,
+    ),
+    "png, behind the pixels": (
+        png(SMALL)[:-12] + chunk(b"eXIf", exif(6), length=0x7FFFFFF0),
+        Encoding.PNG,
+    ),
+    "webp": (
+        riff(vp8x(61, 41, flags=8), (b"VP8 ", webp(SMALL)[20:]))
+        + b"EXIF\xf0\xff\xff\xff"
+        + exif(6),
+        Encoding.WEBP,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_exif_that_claims_gigabytes_never_reaches_dali(kind: str) -> None:
+    data, encoding = HOSTILE[kind]
+    decoder = DaliDecoder()
+    work = item(data, encoding, INTO, Header(encoding, 61, 41))
+    (error,) = decoder.decode([work], rows(1))
+    assert error is not None
+    assert error.code is Reason.DECODE_FAILED
+    assert not decoder._pipelines, "nothing was run"
+
+
+def test_takes_every_kind_and_turned_jpegs_itself() -> None:
+    decoder = DaliDecoder()
+    works = [item(encode(SMALL), encoding, INTO) for encoding, encode in PICTURES.values()]
+    assert decoder.decode(works, rows(len(works))) == [None] * len(works)
+    turned = [item(oriented(SMALL, Encoding.JPEG, o), Encoding.JPEG, INTO) for o in range(1, 9)]
+    assert decoder.decode(turned, rows(8)) == [None] * 8
+    decoder.close()
+
+
+def test_one_graph_per_bucket_serves_any_batch_size() -> None:
+    decoder = DaliDecoder()
+    work = item(jpeg(SMALL), Encoding.JPEG, INTO)
+    graphs = set()
+    for size in (1, 5, 2, 32, 1):
+        assert decoder.decode([work] * size, rows(size)) == [None] * size
+        graphs.update(map(id, decoder._pipelines.values()))
+    assert len(graphs) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_device_that_is_not_there_is_fatal() -> None:
+    work = item(jpeg(SMALL), Encoding.JPEG, INTO)
+    with pytest.raises(FatalError, match="32x64"):
+        DaliDecoder(device_id=0).decode([work], rows(1))
+
+
+def test_names_and_threads() -> None:
+    assert DaliDecoder().name == "dali-cpu"
+    assert DaliDecoder(device_id=0).name == "dali-gpu"
+    with pytest.raises(ValueError, match="≥ 1"):
+        DaliDecoder(threads=0)

@@ -1,0 +1,64 @@
+"""What the contract suite cannot provoke in the OpenCV decoder."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from pipeline import decode_opencv
+from pipeline.decode_opencv import OpenCvDecoder, place
+from pipeline.letterbox import PAD_VALUE, letterbox
+from schemas.errors import PoisonError, Reason, TransientError
+from schemas.frame import Encoding
+from tests.builders_pictures import bucket, item, jpeg, picture
+
+INTO = bucket(32, 64)
+
+
+def decode_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> list[PoisonError | None]:
+    def fail(_data: object) -> None:
+        raise error
+
+    monkeypatch.setattr(decode_opencv, "imdecode", fail)
+    work = item(jpeg(picture(9, 9)), Encoding.JPEG, INTO)
+    return OpenCvDecoder().decode([work], torch.zeros((1, 32, 64, 3), dtype=torch.uint8))
+
+
+def opencv_error(code: int) -> cv2.error:
+    error = cv2.error("text")
+    error.code, error.err = code, "cause"
+    return error
+
+
+@pytest.mark.parametrize("error", [MemoryError(), opencv_error(cv2.Error.StsNoMem)])
+def test_no_memory_is_not_the_pictures_fault(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    with pytest.raises(TransientError, match="memory"):
+        decode_with(monkeypatch, error)
+
+
+def test_opencvs_other_errors_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    (error,) = decode_with(monkeypatch, opencv_error(cv2.Error.StsAssert))
+    assert error is not None
+    assert error.code is Reason.DECODE_FAILED
+    assert "cause" in error.detail
+
+
+def test_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError):
+        decode_with(monkeypatch, TypeError("a bug of ours"))
+
+
+@pytest.mark.parametrize(("width", "height"), [(64, 32), (31, 31), (200, 3), (1, 90)])
+def test_place_writes_every_pixel(width: int, height: int) -> None:
+    pixels = np.full((height, width, 3), 200, np.uint8)
+    row = np.full((32, 64, 3), 7, np.uint8)
+    spot = letterbox(width, height, 64, 32)
+    place(pixels, spot, row)
+    inner = row[spot.top : spot.top + spot.inner_height, spot.left : spot.left + spot.inner_width]
+    assert (inner == 200).all()
+    assert set(np.unique(row)) <= {200, PAD_VALUE}
+    assert (row == 200).sum() == inner.size
