@@ -37,7 +37,7 @@ class Tasks:
             raise ValueError(f"task {name!r} is running already")
         task = asyncio.get_running_loop().create_task(self._guard(work, name), name=name)
         self._tasks[name] = task
-        task.add_done_callback(lambda _: self._tasks.pop(name, None))
+        task.add_done_callback(lambda _: self._ended(work, name))
 
     async def cancel(self, *names: str) -> None:
         """End these tasks (without names: all) and wait until they have ended."""
@@ -46,6 +46,11 @@ class Tasks:
             task.cancel()
         if chosen:
             await asyncio.wait(chosen)
+
+    def _ended(self, work: Work, name: str) -> None:
+        # A task cancelled before its first step never began to await its work.
+        work.close()
+        del self._tasks[name]
 
     async def _guard(self, work: Work, name: str) -> None:
         try:

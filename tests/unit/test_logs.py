@@ -1,0 +1,62 @@
+"""Logs are one JSON object a line, and a flood of bad records cannot flood them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from schemas.settings import LogSettings
+from workers.logs import BURST, PERIOD_S, RecordLog, configure, get_log
+
+
+@pytest.fixture
+def unconfigured() -> Iterator[None]:
+    """Leave logging as other tests expect it."""
+    root, library = logging.getLogger(), logging.getLogger("aiokafka")
+    handlers, level, library_level = list(root.handlers), root.level, library.level
+    yield
+    root.handlers[:], root.level, library.level = handlers, level, library_level
+    structlog.reset_defaults()
+
+
+def test_events_and_library_records_are_json_lines_on_standard_error(
+    unconfigured: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(LogSettings(level="info", format="json"))
+    get_log("frameloom.test").info("worker_state", state="running")
+    logging.getLogger("library").warning("slow %s", "disk")
+    get_log("frameloom.test").debug("unseen")
+    out, err = capsys.readouterr()
+    assert out == ""
+    ours, theirs = (json.loads(line) for line in err.splitlines())
+    assert (ours["event"], ours["state"], ours["level"]) == ("worker_state", "running", "info")
+    assert (theirs["event"], theirs["logger"]) == ("slow disk", "library")
+
+
+def test_console_lines_are_for_people(
+    unconfigured: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(LogSettings(level="warning", format="console"))
+    get_log("frameloom.test").warning("dead_letter", reason="bad_envelope")
+    err = capsys.readouterr().err
+    assert "dead_letter" in err
+    assert "reason=bad_envelope" in err
+
+
+def test_a_flood_of_one_event_is_cut_and_counted() -> None:
+    with capture_logs() as lines:
+        log = RecordLog(get_log("test"))
+        for n in range(BURST + 100):
+            log.warn("dead_letter", now=float(n) / 1_000, reason="x")
+        log.warn("other", now=1.0)
+        assert [line["event"] for line in lines] == ["dead_letter"] * BURST + ["other"]
+
+        log.warn("dead_letter", now=PERIOD_S, reason="x")
+        assert lines[-1]["suppressed"] == 100
+        log.warn("dead_letter", now=PERIOD_S, reason="x")
+        assert "suppressed" not in lines[-1]
