@@ -64,18 +64,26 @@ class TruthMap:
 
     def _cut_extent(self, thing: Placed) -> Box:
         """The extent of what is left of an outline that the picture's border cuts."""
-        borders = ((0, 1.0, 0.0), (0, -1.0, self._width), (1, 1.0, 0.0), (1, -1.0, self._height))
+        x1, y1, x2, y2 = thing.extent
+        borders = (
+            (x1 < 0, 0, 1.0, 0.0),
+            (x2 > self._width, 0, -1.0, self._width),
+            (y1 < 0, 1, 1.0, 0.0),
+            (y2 > self._height, 1, -1.0, self._height),
+        )
         kept: list[npt.NDArray[np.float64]] = []
         for points, part in zip(thing.points, thing.parts, strict=True):
             if part.inner:
                 continue
             polygon = points / 16.0 + 0.5
-            for axis, sign, limit in borders:
-                polygon = _halved(polygon, axis, sign, limit)
+            for cuts, axis, sign, limit in borders:
+                if cuts:
+                    polygon = _halved(polygon, axis, sign, limit)
             kept.append(polygon)
         corners = np.concatenate(kept)
         if len(corners) == 0:  # less than the points' precision is left
-            corners = np.clip(np.reshape(thing.extent, (2, 2)), 0.0, (self._width, self._height))
+            corners = np.reshape(thing.extent, (2, 2))
+        corners = np.clip(corners, 0.0, (self._width, self._height))
         (x0, y0), (x1, y1) = corners.min(axis=0), corners.max(axis=0)
         return (float(x0), float(y0), float(x1), float(y1))
 
