@@ -1,0 +1,348 @@
+"""Admission and delivery together, without a broker: one account for every record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pipeline import metrics as m
+from pipeline.bucket import Bucket, BucketTable
+from pipeline.flow import Flow
+from pipeline.item import Item, Outcome
+from pipeline.ledger import Ledger, PartitionId
+from pipeline.metrics import Metrics
+from pipeline.sequencer import Sequencer
+from schemas.codec import read_result, write_frame
+from schemas.errors import PoisonError, Reason
+from schemas.frame import Encoding, FrameMessage
+from schemas.record import RawRecord
+from schemas.result import Status
+from schemas.settings import LimitSettings
+from tests.builders_pictures import jpeg, picture
+from tests.fakes.clock import VirtualClock
+from tests.fakes.engine import MODEL
+from workers.admission import Admission, Intake
+from workers.anchor import Anchor
+from workers.answers import AnswerWriter, Destination
+from workers.delivery import Books, Delivery, Ends, Time
+from workers.logs import RecordLog, get_log
+from workers.tickets import Answer
+
+P0: PartitionId = ("in", 0)
+P1: PartitionId = ("in", 1)
+JPEG = jpeg(picture(16, 16))
+UNIX_US = 1_700_000_000_000_000
+
+
+def a_record(
+    offset: int, *, partition: int = 0, key: bytes | None = b"cam", value: bytes | None = JPEG
+) -> RawRecord:
+    return RawRecord("in", partition, offset, key, value, UNIX_US // 1000)
+
+
+def an_envelope(**fields: object) -> bytes:
+    known: dict[str, object] = {
+        "stream_id": "cam", "seq": 0, "captured_at_us": UNIX_US,
+        "encoding": Encoding.JPEG, "data": memoryview(JPEG),
+    }  # fmt: skip
+    return write_frame(FrameMessage(**(known | fields)))  # type: ignore[arg-type]
+
+
+class Office:
+    """A delivery whose engine and sink are two lists."""
+
+    def __init__(self, *, ordered: bool = True, sample_every: int = 1, max_held: int = 64) -> None:
+        self.clock = VirtualClock()
+        self.time = Time(Anchor(self.clock(), UNIX_US), self.clock)
+        self.items: list[Item] = []
+        self.queue: list[Answer] = []
+        self.metrics = Metrics()
+        self.books = Books(Ledger(), Sequencer[Answer](max_held), Flow(1_000, 1 << 30))
+        writer = AnswerWriter(
+            {"default": Destination("out", "dlq", MODEL)},
+            worker="me", max_result_bytes=10_000, anchor=self.time.anchor, clock=self.clock,
+        )  # fmt: skip
+        table = BucketTable([Bucket("b", 1 << 40, 32, 32, 4)])
+        admission = Admission(
+            {"in": Intake("default", table, sample_every)}, LimitSettings(), ordered=ordered,
+            writer=writer, anchor=self.time.anchor, clock=self.clock, log=get_log("test"),
+        )  # fmt: skip
+        self.delivery = Delivery(
+            self.books, admission, writer, Ends(self._submit, self.queue.append),
+            self.metrics, RecordLog(get_log("test")), self.time,
+        )  # fmt: skip
+
+    def _submit(self, items: Sequence[Item]) -> None:
+        self.items += items
+
+    def finish(self, *items: Item, error: PoisonError | None = None) -> None:
+        for item in items:
+            self.items.remove(item)
+        self.delivery.complete([Outcome(item, error=error) for item in items])
+
+    def acknowledge(self) -> list[Answer]:
+        """The broker takes everything that is queued."""
+        taken, self.queue[:] = list(self.queue), []
+        for answer in taken:
+            if self.delivery.is_live(answer):
+                self.delivery.acknowledge(answer)
+            else:
+                self.delivery.abandon(answer.ticket)
+        return taken
+
+    def conserved(self) -> bool:
+        settled = sum(map(self.metrics.total, (m.ANSWERED, m.DEAD_LETTERED, m.ABANDONED)))
+        return self.metrics.total(m.RECEIVED) == settled + self.delivery.in_flight
+
+
+def an_office(**options: object) -> Office:
+    office = Office(**options)  # type: ignore[arg-type]
+    office.delivery.assign([P0, P1])
+    return office
+
+
+def test_a_frame_goes_to_the_engine_and_is_committable_once_acknowledged() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_record(5)])
+    (item,) = office.items
+    assert (item.coordinates.offset, item.epoch, item.route) == (5, 1, "default")
+    assert (item.header.width, item.bucket.name, item.nbytes) == (16, "b", len(JPEG))
+    assert office.delivery.in_flight == 1
+
+    office.finish(item)
+    assert office.books.ledger.watermark(P0) == 5, "made, but not acknowledged"
+    (answer,) = office.acknowledge()
+    assert office.books.ledger.watermark(P0) == 6
+    result = read_result(answer.value or b"")
+    assert (result.status, result.width, result.model) == (Status.OK, 16, MODEL)
+    assert (answer.topic, answer.key) == ("out", b"cam")
+    assert office.delivery.in_flight == 0
+    assert office.conserved()
+
+
+def test_answers_of_a_stream_leave_in_order_and_dead_letters_release_their_place() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_record(n) for n in range(3)])
+    first, second, third = office.items
+    office.finish(third)
+    assert office.queue == []
+    office.finish(first, error=PoisonError(Reason.DECODE_FAILED, "bad", stage="decode"))
+    assert [a.ticket.record.offset for a in office.queue] == [0]
+    office.finish(second)
+    assert [(a.ticket.record.offset, a.topic) for a in office.queue] == [
+        (0, "dlq"), (1, "out"), (2, "out"),
+    ]  # fmt: skip
+
+
+def test_unreadable_records_wait_for_nobody() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_record(0), a_record(1, value=b"?"), a_record(2, value=None)])
+    reasons = [answer.verdict for answer in office.queue]
+    assert reasons == [Reason.BAD_ENVELOPE, Reason.EMPTY_RECORD]
+    assert [a.value for a in office.queue] == [b"?", None]
+    office.acknowledge()
+    assert office.books.ledger.watermark(P0) == 0, "the frame before them is still out"
+
+
+def test_a_poison_picture_waits_for_its_stream_but_no_other_does() -> None:
+    office = an_office()
+    office.delivery.take(
+        P0, [a_record(0), a_record(1, value=JPEG[:20]), a_record(2, key=b"x", value=JPEG[:20])]
+    )
+    assert [a.ticket.record.offset for a in office.queue] == [2]
+    office.finish(*office.items)
+    assert [a.ticket.record.offset for a in office.queue] == [2, 0, 1]
+
+
+def test_a_frame_whose_time_is_up_never_costs_the_engine() -> None:
+    office = an_office()
+    office.clock.advance(10.0)
+    value = an_envelope(ttl_ms=9_999, meta={"k": "v"})
+    office.delivery.take(
+        P0, [a_record(0, value=value), a_record(1, value=an_envelope(ttl_ms=10_001))]
+    )
+    (answer,) = office.queue
+    result = read_result(answer.value or b"")
+    assert (result.status, result.meta, result.width) == (Status.EXPIRED, {"k": "v"}, 0)
+    (item,) = office.items
+    assert item.deadline_at == pytest.approx(1_010.001)
+
+
+def test_a_stamp_far_in_the_future_counts_as_receipt_time() -> None:
+    office = an_office()
+    stamps = (UNIX_US + 4_900_000, UNIX_US + 5_100_000)
+    office.delivery.take(
+        P0,
+        [
+            a_record(n, value=an_envelope(captured_at_us=stamp, ttl_ms=1_000))
+            for n, stamp in enumerate(stamps)
+        ],
+    )
+    near, far = office.items
+    assert (near.clock_skew, far.clock_skew) == (False, True)
+    assert near.deadline_at == pytest.approx(1_005.9)
+    assert far.deadline_at == pytest.approx(1_001.0)
+    assert office.metrics.value(m.CLOCK_SKEWS, route="default") == 1
+
+
+def test_only_every_nth_frame_is_looked_at() -> None:
+    office = an_office(sample_every=2)
+    office.delivery.take(P0, [a_record(n, value=an_envelope(seq=n)) for n in range(4)])
+    assert [item.frame.seq for item in office.items] == [0, 2]
+    office.finish(*office.items)
+    statuses = [read_result(a.value or b"").status.value for a in office.queue]
+    assert statuses == ["ok", "skipped", "ok", "skipped"]
+
+
+def test_a_key_that_contradicts_the_envelope_is_served_and_counted() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_record(0, key=b"other", value=an_envelope())])
+    office.finish(*office.items)
+    assert office.queue[0].key == b"other"
+    assert office.metrics.value(m.KEY_MISMATCHES, route="default") == 1
+
+
+def test_a_revoked_partition_gives_up_what_it_held_and_late_outcomes_change_nothing() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_record(0), a_record(1)])
+    office.delivery.take(P1, [a_record(0, partition=1)])
+    first, second, other = office.items
+    office.finish(second)
+    office.delivery.revoke([P0])
+    assert office.delivery.in_flight == 2, "the frame inside the engine keeps its credit"
+
+    office.delivery.assign([P0])
+    office.finish(first, other)
+    assert [a.ticket.partition for a in office.queue] == [P1]
+    assert office.metrics.value(m.LATE_COMPLETIONS) == 1
+    assert office.books.ledger.watermark(P0) is None
+    office.acknowledge()
+    assert office.delivery.in_flight == 0
+    assert office.conserved()
+    office.delivery.take(P0, [a_record(0)])
+    assert len(office.items) == 1, "received again in the new epoch"
+
+
+def test_offsets_that_go_back_begin_a_new_account() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_record(100)])
+    office.delivery.take(P0, [a_record(3)])
+    assert office.books.ledger.watermark(P0) == 3
+    office.finish(*office.items)
+    office.acknowledge()
+    assert office.books.ledger.watermark(P0) == 4
+    assert office.metrics.total(m.ABANDONED) == 1
+    assert office.conserved()
+
+
+def test_an_error_that_nobody_foresaw_costs_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    office = an_office()
+
+    def surprise(*_: object) -> None:
+        raise ZeroDivisionError("surprise")
+
+    monkeypatch.setattr("workers.admission.probe", surprise)
+    office.delivery.take(P0, [a_record(0)])
+    (answer,) = office.queue
+    assert answer.verdict is Reason.INTERNAL_ERROR
+    assert "ZeroDivisionError" in str(dict(answer.headers)["fl-detail"])
+
+
+async def test_waiting_for_settlement_ends_with_the_last_one() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_record(0)])
+    office.delivery.take(P1, [a_record(0, partition=1)])
+    await asyncio.wait_for(office.delivery.wait_settled([]), 1)
+    waiting = asyncio.ensure_future(office.delivery.wait_settled([P0]))
+    office.finish(office.items[0])
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    office.acknowledge()
+    await asyncio.wait_for(waiting, 1)
+    everything = asyncio.ensure_future(office.delivery.wait_settled())
+    await asyncio.sleep(0)
+    office.delivery.revoke([P1])
+    await asyncio.wait_for(everything, 1)
+
+
+class DeliveryMachine(RuleBasedStateMachine):
+    """Any interleaving of receipt, completion, acknowledgement and rebalance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.office = an_office()
+        self.next = {P0: 0, P1: 0}
+        self.left: dict[tuple[PartitionId, int, bytes], int] = {}
+
+    @rule(
+        partition=st.sampled_from([P0, P1]),
+        records=st.lists(
+            st.tuples(
+                st.sampled_from([b"a", b"b", None]), st.sampled_from([JPEG, b"?", JPEG[:20]])
+            ),
+            min_size=1, max_size=4,
+        ),
+    )  # fmt: skip
+    def take(self, partition: PartitionId, records: list[tuple[bytes | None, bytes]]) -> None:
+        if self.office.books.ledger.epoch(partition) is None:
+            return
+        start = self.next[partition]
+        self.next[partition] += len(records)
+        self.office.delivery.take(
+            partition,
+            [
+                a_record(start + n, partition=partition[1], key=key, value=value)
+                for n, (key, value) in enumerate(records)
+            ],
+        )
+
+    @precondition(lambda self: self.office.items)
+    @rule(data=st.data(), bad=st.booleans())
+    def complete(self, data: st.DataObject, bad: bool) -> None:
+        item = data.draw(st.sampled_from(self.office.items))
+        error = PoisonError(Reason.DECODE_FAILED, "bad", stage="decode") if bad else None
+        self.office.finish(item, error=error)
+
+    @rule()
+    def acknowledge(self) -> None:
+        for answer in self.office.acknowledge():
+            ticket = answer.ticket
+            if ticket.key is None:
+                continue
+            place = (ticket.partition, ticket.epoch, ticket.record.key or b"")
+            assert self.left.get(place, -1) < ticket.record.offset, "left out of order"
+            self.left[place] = ticket.record.offset
+
+    @rule(partition=st.sampled_from([P0, P1]))
+    def lose(self, partition: PartitionId) -> None:
+        watermark = self.office.books.ledger.watermark(partition)
+        self.office.delivery.revoke([partition])
+        if watermark is not None:
+            self.next[partition] = watermark
+
+    @rule(partition=st.sampled_from([P0, P1]))
+    def gain(self, partition: PartitionId) -> None:
+        if self.office.books.ledger.epoch(partition) is None:
+            self.office.delivery.assign([partition])
+
+    @invariant()
+    def nothing_is_created_or_lost(self) -> None:
+        assert self.office.conserved()
+
+    def teardown(self) -> None:
+        while self.office.items:
+            self.office.finish(self.office.items[-1])
+        self.office.acknowledge()
+        assert self.office.delivery.in_flight == 0
+        assert self.office.books.ledger.incomplete() == 0
+        assert (self.office.books.sequencer.held, self.office.books.sequencer.streams) == (0, 0)
+        assert self.office.delivery._tickets == {}
+
+
+TestDeliveryMachine = DeliveryMachine.TestCase
+TestDeliveryMachine.settings = settings(max_examples=40, stateful_step_count=30)
