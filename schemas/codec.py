@@ -71,9 +71,10 @@ _JSON = _KeyedForm(
 _ENCODER = msgspec.msgpack.Encoder()
 _RESULTS = msgspec.msgpack.Decoder(ResultMessage)
 
-_MAP_BYTES = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+MAP_BYTES = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 """First bytes of a MessagePack map: fixmap, map 16, map 32."""
-_JSON_OBJECT = re.compile(rb"[ \t\r\n]*\{")
+JSON_OBJECT = re.compile(rb"[ \t\r\n]*\{")
+"""How a JSON object begins."""
 _ENCODINGS = {encoding.value: encoding for encoding in Encoding}
 
 
@@ -99,9 +100,9 @@ def read_frame(record: RawRecord, limits: LimitSettings) -> FrameMessage:
     encoding = sniff(view)
     if encoding is not None:
         return _frame_of_picture(record, view, encoding)
-    if value[0] in _MAP_BYTES:
+    if value[0] in MAP_BYTES:
         return _frame_of_keys(record, value, _ENVELOPE, limits)
-    if _JSON_OBJECT.match(value):
+    if JSON_OBJECT.match(value):
         return _frame_of_keys(record, value, _JSON, limits)
     name = refused_format(view)
     if name is not None:
@@ -215,7 +216,7 @@ def _identity(
         name = "the key, which names the stream," if stated is None else "stream_id"
         raise _poison(Reason.BAD_ENVELOPE, f"{name} is longer than {MAX_STREAM_ID_BYTES} bytes")
     return _Identity(
-        stream_id=_stream_of(record) if stream_id is None else stream_id,
+        stream_id=stream_of_record(record) if stream_id is None else stream_id,
         seq=record.offset if seq is None else seq,
         captured_at_us=record.timestamp_ms * 1000 if captured_at_us is None else captured_at_us,
         ordered=stated is not None or key is not None,
@@ -223,7 +224,8 @@ def _identity(
     )
 
 
-def _stream_of(record: RawRecord) -> str:
+def stream_of_record(record: RawRecord) -> str:
+    """The stream of a record that does not state one: its key, else `topic-partition`."""
     if not record.key:
         return f"{record.topic}-{record.partition}"
     try:

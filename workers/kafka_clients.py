@@ -80,6 +80,7 @@ def make_consumer(
     group: bool = True,
     auto_offset_reset: str | None = None,
     max_poll_records: int | None = None,
+    isolation: str = "read_uncommitted",
 ) -> AIOKafkaConsumer:
     """A consumer that never commits by itself. Must be called inside a running event loop.
 
@@ -89,6 +90,8 @@ def make_consumer(
         group: False for a consumer outside any group (it reads all partitions of `topics`).
         auto_offset_reset: `earliest` or `latest`; the settings' own when None.
         max_poll_records: most records of one `getmany`.
+        isolation: `read_uncommitted`, or `read_committed` to leave out what transactions aborted
+            and to wait for those that are open.
     """
     return AIOKafkaConsumer(
         *topics,
@@ -103,6 +106,7 @@ def make_consumer(
         max_poll_interval_ms=kafka.max_poll_interval_ms,
         max_partition_fetch_bytes=kafka.max_partition_fetch_bytes,
         max_poll_records=max_poll_records,
+        isolation_level=isolation,
     )
 
 
