@@ -18,13 +18,14 @@ from typing import TypeVar
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-import bench
+from bench import scenes
 from bench.scenes import CLASSES
 from frameloom.broker import EmbeddedBroker
 from frameloom.console import EXIT_DONE, EXIT_FAILED, err
 from frameloom.demo_footage import Footage, count_shots, draw_footage
 from frameloom.demo_report import Calibration, Evidence, Report, build_report
 from frameloom.demo_run import Played, Script, play
+from frameloom.demo_screen import calibration_lines
 from frameloom.demo_sheet import write_sheet
 from frameloom.demo_streams import StreamPlan, plan_streams
 from frameloom.topics import create_route_topics
@@ -32,7 +33,7 @@ from schemas.errors import ConfigError
 from schemas.settings import DEFAULT_BUCKETS, KafkaSettings, RouteSettings, Settings
 
 _PARTITIONS = 4
-_DEMO_WEIGHTS = Path(bench.__file__).parent / "assets" / "frameloom-demo.pt"
+_DEMO_WEIGHTS = Path(scenes.__file__).parent / "assets" / "frameloom-demo.pt"
 
 Result = TypeVar("Result")
 
@@ -122,23 +123,21 @@ async def _calibrate(
         lambda tick: calibrating.measure(plans, footage, route, DEFAULT_BUCKETS, tick),
     )
     rates = {plan.stream: plan.kind.fps for plan in plans}
-    scale = calibrating.choose_scale(rates, measured.cost_s)
+    target = calibrating.target_busy(measured.others_busy)
+    scale = calibrating.choose_scale(rates, measured.cost_s, target)
     calibration = Calibration(
         scale=scale,
         frames_per_s=scale * sum(rates.values()),
         predicted_busy=calibrating.busy(rates, measured.cost_s, scale),
         measured_busy=None,
+        others_busy=measured.others_busy,
         cost_ms={stream: cost * 1000 for stream, cost in measured.cost_s.items()},
         decoder=measured.decoder,
         device=measured.device,
         model=measured.model,
     )
-    chosen = ", ".join(f"{plan.kind.name} {plan.kind.fps * scale:.2g}" for plan in plans[:6])
-    err.print(
-        f"this machine takes [bold]{scale:.0%}[/] of the nominal rates at "
-        f"{calibration.predicted_busy:.0%} busy: {calibration.frames_per_s:.1f} frames/s "
-        f"({chosen})"
-    )
+    for line in calibration_lines(calibration, plans):
+        err.print(line)
     return calibration, measured.labels
 
 

@@ -91,7 +91,8 @@ class Calibration(msgspec.Struct, frozen=True):
         frames_per_s: of all streams together after scaling.
         predicted_busy: share of the machine that decoding and inference take, 0..1.
         measured_busy: share that the worker's process took, 0..1; None before the run.
-        cost_ms: stream → decode and inference of one frame on the whole machine.
+        others_busy: share that other programs took before the run, 0..1.
+        cost_ms: stream → what one frame takes of the whole machine.
         decoder, device, model: what the calibration used; the model with its version.
     """
 
@@ -99,6 +100,7 @@ class Calibration(msgspec.Struct, frozen=True):
     frames_per_s: float
     predicted_busy: float
     measured_busy: float | None
+    others_busy: float
     cost_ms: dict[str, float]
     decoder: str
     device: str

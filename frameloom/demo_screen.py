@@ -14,10 +14,12 @@ from rich.text import Text
 
 from frameloom.console import out, print_json
 from frameloom.demo_answers import Answers
-from frameloom.demo_report import MIN_ACCURACY, Accuracy, Report, StreamRow
+from frameloom.demo_report import MIN_ACCURACY, Accuracy, Calibration, Report, StreamRow
+from frameloom.demo_streams import StreamPlan
 from frameloom.demo_traffic import Traffic
 
 _BAR = 28
+_WORTH_SAYING = 0.1
 
 
 def live_view(
@@ -47,6 +49,21 @@ def live_view(
     head = Table.grid(padding=(0, 2))
     head.add_row(bar, Text(note), Text(total, style="bold"))
     return Group(head, Padding(table, (1, 0, 0, 0)))
+
+
+def calibration_lines(calibration: Calibration, plans: Sequence[StreamPlan]) -> list[str]:
+    """What was chosen for this machine, in words."""
+    scale = calibration.scale
+    lines: list[str] = []
+    if calibration.others_busy > _WORTH_SAYING:
+        lines.append(f"other programs take {calibration.others_busy:.0%} of this machine")
+    kinds = {plan.kind.name: plan.kind.fps * scale for plan in plans}
+    rates = ", ".join(f"{name} {fps:.2g}" for name, fps in kinds.items())
+    lines.append(
+        f"[bold]{scale:.0%}[/] of the nominal rates will keep it about "
+        f"{calibration.predicted_busy:.0%} busy: {calibration.frames_per_s:.1f} frames/s ({rates})"
+    )
+    return lines
 
 
 def show_report(report: Report, folder: Path, *, json: bool) -> None:
@@ -111,11 +128,10 @@ def _accuracy_text(accuracy: Accuracy | None) -> str:
 
 
 def _stream_table(report: Report) -> Table:
-    table = Table(title="Streams", title_justify="left", title_style="bold", header_style="dim")
-    table.add_column("stream")
-    for heading in ("received", "ok", "expired", "skipped", "dead", "interval", "e2e p50",
-                    "e2e p99", "precision", "recall"):  # fmt: skip
-        table.add_column(heading, justify="right")
+    # Narrow on purpose: all of it fits a terminal of 80 columns.
+    table = _plain("Streams (times in ms)", "stream", "received", "ok", "expired", "skipped",
+                   "dead", "interval", "p50", "p99", "prec", "rec")  # fmt: skip
+    table.padding = (0, 1, 0, 0)
     for row in report.streams:
         table.add_row(*_stream_cells(row))
     return table
@@ -189,7 +205,7 @@ def _bar(share: float) -> Text:
 
 
 def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} ms"
+    return "-" if value is None else f"{value:.0f}"
 
 
 def _quiet_zero(number: int) -> Text:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol, cast
 
 import msgspec
 
@@ -22,6 +23,8 @@ from schemas.frame import FRAME_VERSION, Encoding, Form, FrameMessage
 from workers.kafka_clients import AIOKafkaProducer, KafkaError
 
 _SETTLE_S = 20.0
+_LEAST_FRAMES = 3
+"""Of every stream, however slow the machine: else a slow one would show nothing."""
 
 
 @dataclass(slots=True)
@@ -39,6 +42,20 @@ class Traffic:
     attempts: dict[str, int] = field(default_factory=dict[str, int])
     nbytes: int = 0
     failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Beat:
+    """When a stream's frames are due: from `first_at` every `interval_s` until `stop_at`."""
+
+    interval_s: float
+    first_at: float
+    stop_at: float
+
+
+def interval_of(fps: float, seconds: float) -> float:
+    """Seconds between a stream's frames, short enough for a few of them in the time there is."""
+    return min(1.0 / fps, seconds / _LEAST_FRAMES)
 
 
 class Producers:
@@ -73,15 +90,14 @@ class Producers:
             TransientError: the broker does not take records.
         """
         began_at = time.monotonic()
+        stop_at = began_at + seconds
         try:
             async with asyncio.TaskGroup() as group:
                 for i, plan in enumerate(plans):
+                    interval_s = interval_of(plan.kind.fps * self._scale, seconds)
                     # Cameras do not tick together.
-                    phase = i / len(plans) / (plan.kind.fps * self._scale)
-                    group.create_task(
-                        self._play_stream(plan, footage[plan.stream], began_at + phase,
-                                          began_at + seconds)
-                    )  # fmt: skip
+                    beat = _Beat(interval_s, began_at + interval_s * i / len(plans), stop_at)
+                    group.create_task(self._play_stream(plan, footage[plan.stream], beat))
                 group.create_task(self._play_broken(broken, began_at, seconds))
         except* KafkaError as errors:
             raise TransientError(f"the broker takes no records: {errors.exceptions[0]}") from errors
@@ -89,13 +105,10 @@ class Producers:
             await asyncio.wait(self._flying, timeout=_SETTLE_S)
         self._traffic.failed += len(self._flying)
 
-    async def _play_stream(
-        self, plan: StreamPlan, footage: Footage, first_at: float, stop_at: float
-    ) -> None:
-        interval_s = 1.0 / (plan.kind.fps * self._scale)
-        encoded = _Encoder(plan, round(interval_s * 1e6))
+    async def _play_stream(self, plan: StreamPlan, footage: Footage, beat: _Beat) -> None:
+        encoded = _Encoder(plan, round(beat.interval_s * 1e6))
         seq = 0
-        while (due_at := first_at + seq * interval_s) < stop_at:
+        while (due_at := beat.first_at + seq * beat.interval_s) < beat.stop_at:
             await asyncio.sleep(max(due_at - time.monotonic(), 0.0))
             shot = seq % len(footage.shots)
             captured_at_us = time.time_ns() // 1000
@@ -133,13 +146,15 @@ class Producers:
         if acknowledged.cancelled() or acknowledged.exception() is not None:
             self._traffic.failed += 1
             return
-        record = msgspec.convert(acknowledged.result(), _Acknowledged, from_attributes=True)
+        record = cast("_Acknowledged", acknowledged.result())
         coordinates = Coordinates(record.topic, record.partition, record.offset)
         self._traffic.sent[coordinates] = Sent(coordinates, stream, shot, captured_at_us)
         self._traffic.nbytes += nbytes
 
 
-class _Acknowledged(msgspec.Struct):
+class _Acknowledged(Protocol):
+    """What aiokafka says of a record that the broker took."""
+
     topic: str
     partition: int
     offset: int
