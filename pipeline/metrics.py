@@ -34,9 +34,9 @@ class Kind(Enum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One row of the table.
+    """One row of the table. Rows are compared by identity.
 
     Attributes:
         name: as scraped, without the suffixes that Prometheus adds (`_total`, `_bucket`).
@@ -135,12 +135,18 @@ class Metrics:
         self._counters = {m: self._counter(m) for m in plain if m.kind is Kind.COUNTER}
         self._gauges = {m: self._gauge(m) for m in plain if m.kind is Kind.GAUGE}
         self._histograms = {m: self._histogram(m) for m in plain if m.kind is Kind.HISTOGRAM}
+        # Finding a series by its labels takes the library longer than counting in it.
+        self._counted: dict[tuple[Metric, tuple[str, ...]], Counter] = {}
+        self._observed: dict[tuple[Metric, tuple[str, ...]], Histogram] = {}
         self.registry.register(_StreamCollector(self.streams))
 
     def add(self, metric: Metric, amount: float, *labels: str) -> None:
         """Count `amount` ≥ 0 more."""
-        counter = self._counters[metric]
-        (counter.labels(*labels) if labels else counter).inc(amount)
+        series = self._counted.get((metric, labels))
+        if series is None:
+            counter = self._counters[metric]
+            series = self._counted[metric, labels] = counter.labels(*labels) if labels else counter
+        series.inc(amount)
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         """The gauge's value now."""
@@ -149,17 +155,16 @@ class Metrics:
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """One more observation of a histogram."""
-        self._histograms[metric].labels(*labels).observe(value)
+        series = self._observed.get((metric, labels))
+        if series is None:
+            series = self._observed[metric, labels] = self._histograms[metric].labels(*labels)
+        series.observe(value)
 
     def forget(self, metric: Metric, *labels: str) -> None:
         """Drop a gauge's series (a partition that left)."""
+        named = dict(zip(metric.labels, labels, strict=True))
         # remove() warns on a series that never existed, and either way there is none after it.
-        if (
-            self.registry.get_sample_value(
-                metric.name, dict(zip(metric.labels, labels, strict=True))
-            )
-            is not None
-        ):
+        if self.registry.get_sample_value(metric.name, named) is not None:
             self._gauges[metric].remove(*labels)
 
     def value(self, metric: Metric, **labels: str) -> float:
