@@ -26,6 +26,7 @@ from pipeline.item import Item
 from pipeline.jpeg_end import lacks_end, with_end
 from pipeline.letterbox import PAD_VALUE
 from pipeline.orientation import turn_of
+from pipeline.probe_jpeg import jpeg_components
 from pipeline.probe_webp import EXIF_FLAG
 from schemas.errors import FatalError, PoisonError, Reason, TransientError
 from schemas.frame import Encoding
@@ -37,9 +38,10 @@ _WEBP_FLAGS_AT = 20
 class DaliDecoder:
     """Decodes with DALI. `device_id` None means the CPU, else the GPU of that number.
 
-    Takes every kind of picture but PNG and WebP files that carry EXIF: DALI's own EXIF readers
-    allocate what a chunk's length claims (4 GB for a record of 2 KB), so those are refused and
-    belong to the next decoder of the ladder. The EXIF of a JPEG is bounded by its segment and safe.
+    Takes every kind of picture but two, which are refused and belong to the next decoder of the
+    ladder. PNG and WebP files that carry EXIF: DALI's own readers allocate what a chunk's length
+    claims (4 GB for a record of 2 KB), while the EXIF of a JPEG is bounded by its segment. CMYK:
+    without Adobe's marker DALI shows the negative of what OpenCV shows (117 grey levels).
     """
 
     def __init__(self, *, threads: int = 1, device_id: int | None = None) -> None:
@@ -211,13 +213,24 @@ def _vetted(item: Item) -> memoryview | bytes | PoisonError:
     data, encoding = item.frame.data, item.header.encoding
     if len(data) == 0:
         return _failure("the picture is empty")
-    if encoding is Encoding.JPEG and lacks_end(data):
-        return with_end(data) or _failure("the JPEG is cut short")
+    if encoding is Encoding.JPEG:
+        return _vetted_jpeg(data)
     if encoding is Encoding.PNG and _PNG_EXIF.search(data):
         return _failure("PNG with EXIF is left to the next decoder")
     extended = encoding is Encoding.WEBP and bytes(data[12:16]) == b"VP8X"
     if extended and data[_WEBP_FLAGS_AT] & EXIF_FLAG:
         return _failure("WebP with EXIF is left to the next decoder")
+    return data
+
+
+def _vetted_jpeg(data: memoryview) -> memoryview | bytes | PoisonError:
+    try:
+        if jpeg_components(data) == 4:
+            return _failure("CMYK is left to the next decoder")
+    except PoisonError as error:
+        return _failure(error.detail)
+    if lacks_end(data):
+        return with_end(data) or _failure("the JPEG is cut short")
     return data
 
 

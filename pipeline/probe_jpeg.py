@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline.item import Header
@@ -51,6 +52,32 @@ def read_jpeg(data: memoryview, max_scans: int) -> Header:
     """
     frame: _Frame | None = None
     orientation: int | None = None
+    for code, at, end in _segments(data):
+        if code == _SOS:
+            if frame is None:
+                raise bad_header("the JPEG's scan starts before its size is given")
+            _check_scans(data, at, frame, max_scans)
+            return Header(Encoding.JPEG, frame.width, frame.height, orientation or UPRIGHT)
+        if _is_frame(code):
+            if frame is not None:
+                raise bad_header("the JPEG gives its size twice")
+            frame = _read_frame(data, at, code)
+        elif code == _APP1 and orientation is None and bytes(data[at + 2 : at + 8]) == _EXIF:
+            orientation = read_orientation(data[at + 8 : end])
+    raise bad_header(f"more than {MAX_SEGMENTS} segments before the JPEG's first scan")
+
+
+def jpeg_components(data: memoryview) -> int:
+    """How many colour components a JPEG that passed the probe has: 1 grey, 3 colour, 4 CMYK."""
+    for code, at, _ in _segments(data):
+        if _is_frame(code):
+            return _read_frame(data, at, code).components
+    raise bad_header("the JPEG has no frame")
+
+
+def _segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
+    """Marker code, start (of the length field) and end of each segment, the first scan's header
+    the last. At most MAX_SEGMENTS; each lies inside `data`."""
     at = 2
     for _ in range(MAX_SEGMENTS):
         code, at = _next_marker(data, at)
@@ -59,19 +86,14 @@ def read_jpeg(data: memoryview, max_scans: int) -> Header:
         if code in (_SOI, _EOI):
             raise bad_header("a start or end marker stands inside the JPEG's header")
         end = _segment_end(data, at)
+        yield code, at, end
         if code == _SOS:
-            if frame is None:
-                raise bad_header("the JPEG's scan starts before its size is given")
-            _check_scans(data, at, frame, max_scans)
-            return Header(Encoding.JPEG, frame.width, frame.height, orientation or UPRIGHT)
-        if 0xC0 <= code <= 0xCF and code not in _NOT_FRAMES:
-            if frame is not None:
-                raise bad_header("the JPEG gives its size twice")
-            frame = _read_frame(data, at, code)
-        elif code == _APP1 and orientation is None and bytes(data[at + 2 : at + 8]) == _EXIF:
-            orientation = read_orientation(data[at + 8 : end])
+            return
         at = end
-    raise bad_header(f"more than {MAX_SEGMENTS} segments before the JPEG's first scan")
+
+
+def _is_frame(code: int) -> bool:
+    return 0xC0 <= code <= 0xCF and code not in _NOT_FRAMES
 
 
 def _next_marker(data: memoryview, at: int) -> tuple[int, int]:

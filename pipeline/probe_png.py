@@ -14,8 +14,8 @@ from pipeline.probe_refusal import bad_header, refusal, truncated
 from schemas.errors import Reason
 from schemas.frame import Encoding
 
-MAX_CHUNKS = 4096
-"""Most chunks that are searched for an orientation; later metadata is ignored."""
+MAX_CHUNKS = 16_384
+"""Most chunks of a picture: encoders write one per 8 KiB or more. The walk over them is bounded."""
 
 _FIRST_CHUNK = 8
 """The signature's length."""
@@ -28,7 +28,8 @@ def read_png(data: memoryview) -> Header:
     """The header of a PNG whose signature was checked.
 
     Raises:
-        PoisonError: TRUNCATED_HEADER, BAD_HEADER, or UNSUPPORTED_ENCODING for an animation.
+        PoisonError: TRUNCATED_HEADER (also where a later chunk runs past the end), BAD_HEADER, or
+            UNSUPPORTED_ENCODING for an animation.
     """
     if len(data) < _FIRST_CHUNK + 8 + _IHDR_BYTES + 4:
         raise truncated("the end of the PNG's IHDR chunk")
@@ -45,27 +46,32 @@ def read_png(data: memoryview) -> Header:
         raise bad_header(f"PNG colour type {colour} with {depth} bits does not exist")
     if compression or filtering or interlace > 1 or max(width, height) >= 1 << 31:
         raise bad_header("the PNG's IHDR chunk holds values that the format does not have")
-    return Header(Encoding.PNG, width, height, _orientation(data, ihdr + _IHDR_BYTES + 4))
+    return Header(Encoding.PNG, width, height, _walk(data, ihdr + _IHDR_BYTES + 4))
 
 
-def _orientation(data: memoryview, at: int) -> int:
-    """The orientation given by the eXIf chunk, which may stand anywhere after IHDR.
+def _walk(data: memoryview, at: int) -> int:
+    """Walks the chunks by their lengths, without reading pixels; the orientation of the eXIf chunk.
 
-    Walks the chunks by their lengths (the pixels are not read) and stops at the first that does
-    not fit: whether the pixels are whole is for the decoder to say.
+    The whole list is checked because OpenCV 5 allocates and clears what a chunk claims before it
+    looks whether the bytes are there: 400 bytes can cost 4 GB and 13 s. What it would refuse in the
+    end is refused here at once.
     """
+    orientation: int | None = None
     pixels_seen = False
     for _ in range(MAX_CHUNKS):
-        if at + 12 > len(data):
-            break
+        if at + 8 > len(data):
+            raise truncated("the PNG's IEND chunk")
         length, name = struct.unpack_from(">L4s", data, at)
+        end = at + 12 + length
+        if end > len(data):
+            raise truncated(f"the end of a PNG chunk of {length} bytes")
+        if name == b"IEND":
+            return orientation or UPRIGHT
         if name == b"IDAT":
             pixels_seen = True
         elif name == b"acTL" and not pixels_seen:
             raise refusal(Reason.UNSUPPORTED_ENCODING, "animated PNG (a record holds one frame)")
-        elif name == b"eXIf" and at + 12 + length <= len(data):
-            return read_orientation(data[at + 8 : at + 8 + length])
-        elif name == b"IEND":
-            break
-        at += 12 + length
-    return UPRIGHT
+        elif name == b"eXIf" and orientation is None:
+            orientation = read_orientation(data[at + 8 : end - 4])
+        at = end
+    raise bad_header(f"more than {MAX_CHUNKS} chunks in the PNG")

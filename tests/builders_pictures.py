@@ -86,6 +86,13 @@ def webp(pixels: Pixels, **options: object) -> bytes:
     return _save(_rgb(pixels), "WEBP", **{"quality": 85, **options})
 
 
+def cmyk(pixels: Pixels, *, marked: bool = True) -> bytes:
+    """Four colours, with or without Adobe's marker (Pillow writes it)."""
+    data = _save(_rgb(pixels).convert("CMYK"), "JPEG")
+    at = data.index(b"\xff\xee")
+    return data if marked else data[:at] + data[at + 16 :]
+
+
 _ADAM7 = (
     (0, 0, 8, 8),
     (4, 0, 8, 8),
@@ -118,7 +125,8 @@ PICTURES: dict[str, tuple[Encoding, Callable[[Pixels], bytes]]] = {
     "jpeg-444": (Encoding.JPEG, lambda p: jpeg(p, subsampling=0)),
     "jpeg-progressive": (Encoding.JPEG, lambda p: jpeg(p, progressive=True)),
     "jpeg-gray": (Encoding.JPEG, lambda p: _save(_rgb(p).convert("L"), "JPEG")),
-    "jpeg-cmyk": (Encoding.JPEG, lambda p: _save(_rgb(p).convert("CMYK"), "JPEG")),
+    "jpeg-cmyk": (Encoding.JPEG, cmyk),
+    "jpeg-cmyk-unmarked": (Encoding.JPEG, lambda p: cmyk(p, marked=False)),
     "jpeg-rgb": (Encoding.JPEG, lambda p: jpeg(p, keep_rgb=True)),
     "jpeg-restarts": (Encoding.JPEG, lambda p: jpeg(p, restart_marker_rows=1)),
     "jpeg-no-end": (Encoding.JPEG, lambda p: jpeg(p)[:-2]),

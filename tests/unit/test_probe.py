@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from pipeline.item import Header
 from pipeline.probe import ProbeLimits, probe
 from pipeline.probe_jpeg import MAX_SEGMENTS
+from pipeline.probe_png import MAX_CHUNKS
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding
 from tests.builders_pictures import (
     EXIF_PREFIX,
     LIMITS,
     PICTURES,
+    PNG_SIGNATURE,
     animated,
     chunk,
     exif,
@@ -103,10 +105,11 @@ def test_reads_a_view_into_a_larger_record(encoding: Encoding) -> None:
 
 @pytest.mark.parametrize("name", ENCODED)
 def test_every_truncation_is_truncated_or_whole(name: str) -> None:
-    """Cut before the size is known it is a truncated header; cut later the size still stands."""
+    """Cut before the size is known it is a truncated header; cut later the size still stands. Of a
+    PNG the list of chunks must be whole."""
     encoding, data = ENCODED[name]
     known = False
-    for end in range(len(data)):
+    for end in range(len(data) + 1):
         found = outcome(data[:end], encoding)
         if isinstance(found, Header):
             known = True
@@ -115,6 +118,8 @@ def test_every_truncation_is_truncated_or_whole(name: str) -> None:
             assert found.code is Reason.TRUNCATED_HEADER
             assert not known, "a longer piece must not know less"
     assert known
+    if encoding is Encoding.PNG:
+        assert refusal(data[:-1], encoding) is Reason.TRUNCATED_HEADER
 
 
 @settings(max_examples=400, deadline=None)
@@ -213,7 +218,7 @@ def sized_jpeg(width: int, height: int) -> bytes:
 
 def sized_png(width: int, height: int) -> bytes:
     ihdr = struct.pack(">LLBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", ihdr) + chunk(b"IEND", b"")
+    return PNG_SIGNATURE + chunk(b"IHDR", ihdr) + chunk(b"IEND", b"")
 
 
 def sized_webp(width: int, height: int) -> bytes:
@@ -358,7 +363,7 @@ def test_png_values_that_do_not_exist(
     depth: int, colour: int, compression: int, filtering: int, interlace: int
 ) -> None:
     ihdr = struct.pack(">LLBBBBB", 9, 9, depth, colour, compression, filtering, interlace)
-    assert refusal(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", ihdr), Encoding.PNG) is Reason.BAD_HEADER
+    assert refusal(PNG_SIGNATURE + chunk(b"IHDR", ihdr), Encoding.PNG) is Reason.BAD_HEADER
 
 
 def test_png_first_chunk_and_checksum() -> None:
@@ -375,9 +380,21 @@ def test_png_exif_may_stand_behind_the_pixels() -> None:
     assert shown_size(data) == (41, 61)
 
 
-def test_png_exif_that_claims_more_than_there_is() -> None:
-    data = with_chunks(png(SMALL), chunk(b"eXIf", exif(6), length=0xFFFFFFF0))
-    assert read(data, Encoding.PNG).orientation == 1
+@pytest.mark.parametrize("name", [b"eXIf", b"IDAT", b"tEXt", b"abCd"])
+@pytest.mark.parametrize("length", [100_000, 0x7FFFFFF0, 0xFFFFFFFF])
+def test_png_chunks_must_not_claim_more_than_there_is(name: bytes, length: int) -> None:
+    """OpenCV allocates the claim first: 4 GB for a record of 400 bytes."""
+    false = chunk(name, b"abc", length=length)
+    data = png(SMALL)
+    assert refusal(with_chunks(data, false), Encoding.PNG) is Reason.TRUNCATED_HEADER
+    assert refusal(data[:-12] + false, Encoding.PNG) is Reason.TRUNCATED_HEADER
+    assert refusal(data[:-12] + false[:8], Encoding.PNG) is Reason.TRUNCATED_HEADER
+    assert read(data + false, Encoding.PNG).width == 61  # nobody reads behind the end
+
+
+def test_png_with_endless_chunks() -> None:
+    data = with_chunks(png(SMALL), chunk(b"abCd", b"") * (MAX_CHUNKS + 1))
+    assert refusal(data, Encoding.PNG) is Reason.BAD_HEADER
 
 
 def test_webp_picture_must_fill_its_canvas() -> None:
