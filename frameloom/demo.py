@@ -22,6 +22,7 @@ from bench import scenes
 from bench.scenes import CLASSES
 from frameloom.broker import EmbeddedBroker
 from frameloom.console import EXIT_DONE, EXIT_FAILED, err
+from frameloom.demo_broken import BROKEN_STREAM
 from frameloom.demo_footage import Footage, count_shots, draw_footage
 from frameloom.demo_report import Calibration, Evidence, Report, build_report
 from frameloom.demo_run import Played, Script, play
@@ -153,6 +154,7 @@ def _evidence(
     truths = {p.stream: [shot.truths for shot in footage[p.stream].shots] for p in plans}
     return Evidence(
         seconds=options.seconds,
+        streams=[*(plan.stream for plan in plans), BROKEN_STREAM],
         calibration=msgspec.structs.replace(calibration, measured_busy=played.worker_busy),
         sent=played.traffic.sent,
         answers=played.answers.all,

@@ -132,6 +132,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         seconds: how long frames were produced.
+        streams: ids in the order wanted, broken records' key included.
         calibration: with the measured share filled in.
         sent: acknowledged records by coordinates.
         answers: in the order of arrival.
@@ -142,6 +143,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     seconds: float
+    streams: Sequence[str]
     calibration: Calibration
     sent: Mapping[Coordinates, Sent]
     answers: Sequence[Answer]
@@ -241,9 +243,9 @@ def _stream_rows(
     first: Mapping[Coordinates, Answer],
     matches: Mapping[Coordinates, Match],
 ) -> list[StreamRow]:
-    by_stream: dict[str, list[Sent]] = {}
+    by_stream: dict[str, list[Sent]] = {stream: [] for stream in evidence.streams}
     for sent in evidence.sent.values():
-        by_stream.setdefault(sent.stream, []).append(sent)
+        by_stream[sent.stream].append(sent)
     rows: list[StreamRow] = []
     for stream, records in by_stream.items():
         answered = [

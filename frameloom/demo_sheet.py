@@ -19,8 +19,9 @@ from pipeline.item import Coordinates
 from schemas.errors import ConfigError
 from schemas.result import ResultMessage, Status
 
-_TILES = 9
-_MOST_TILES = 24
+_TILES = 8
+_SECOND_TILES = 2
+_MOST_STREAMS = 24
 
 
 def write_sheet(
@@ -54,22 +55,22 @@ def choose_tiles(
     sent: Mapping[Coordinates, Sent],
     answers: Sequence[Answer],
 ) -> list[Tile]:
-    """The liveliest frame of every stream (up to 24 streams), then second ones of some until the
-    sheet is full. Streams without an `ok` answer have no tile."""
-    ranked = {plan.stream: _liveliest(plan.stream, sent, answers) for plan in plans[:_MOST_TILES]}
-    chosen: list[tuple[StreamPlan, Answer]] = []
-    for turn in range(_TILES):
-        for plan in plans[:_MOST_TILES]:
-            if turn < len(ranked[plan.stream]) and (turn == 0 or len(chosen) < _TILES):
-                chosen.append((plan, ranked[plan.stream][turn]))
-    order = {plan.stream: i for i, plan in enumerate(plans)}
-    chosen.sort(key=lambda pair: order[pair[0].stream])
+    """The liveliest frame of every stream (up to 24 streams), then more of some until there
+    are eight. Streams without an `ok` answer have no tile."""
+    shown = plans[:_MOST_STREAMS]
+    ranked = {plan.stream: _liveliest(plan.stream, sent, answers) for plan in shown}
+    chosen = {plan.stream: ranked[plan.stream][:1] for plan in shown}
+    # Stills first: every one of them is another scene.
+    for plan in sorted(shown, key=lambda plan: not plan.kind.stills):
+        room = _TILES - sum(len(some) for some in chosen.values())
+        chosen[plan.stream] += ranked[plan.stream][1 : 1 + min(max(room, 0), _SECOND_TILES)]
     tiles: list[Tile] = []
-    for plan, answer in chosen:
-        shot = sent[answer.source].shot
-        if shot is not None and answer.result is not None:
-            jpeg = footage[plan.stream].shots[shot].jpeg
-            tiles.append(_tile(plan, jpeg, answer, answer.result))
+    for plan in shown:
+        for answer in chosen[plan.stream]:
+            shot = sent[answer.source].shot
+            if shot is not None and answer.result is not None:
+                jpeg = footage[plan.stream].shots[shot].jpeg
+                tiles.append(_tile(plan, jpeg, answer, answer.result))
     return tiles
 
 
@@ -94,18 +95,16 @@ def _score_sum(answer: Answer) -> float:
 def _tile(plan: StreamPlan, jpeg: bytes, answer: Answer, result: ResultMessage) -> Tile:
     picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     latency_ms = (answer.answered_at_us - result.captured_at_us) / 1000
-    parts = [f"{result.width} x {result.height}"]
-    if result.batch is not None:
-        batch = result.batch
-        parts += [f"bucket {batch.bucket}", f"batch of {batch.size}, {batch.closed_by.value}"]
-    parts.append(f"{latency_ms:.0f} ms")
-    return Tile(cast("Picture", picture), result.detections, plan.stream, " · ".join(parts))
+    size = f"{result.width} x {result.height} · {latency_ms:.0f} ms"
+    batch = result.batch
+    how = f"{batch.bucket} · batch of {batch.size}, {batch.closed_by.value}" if batch else ""
+    return Tile(cast("Picture", picture), result.detections, plan.stream, (size, how))
 
 
 def _subheading(report: Report) -> str:
     balance = report.balance
     parts = [
-        f"{len(report.streams)} streams",
+        f"{sum(row.interval_ms is not None for row in report.streams)} streams",
         f"{balance.answered} of {balance.received} records answered",
         f"{len(balance.lost)} lost",
     ]

@@ -23,6 +23,7 @@ from workers.kafka_clients import (
 )
 
 _ANSWER_S = 15.0
+_FETCH_S = 4.0
 
 
 class RecordGoneError(FrameloomError):
@@ -160,17 +161,33 @@ class RecordFetcher:
             async with asyncio.timeout(timeout_s):
                 self._consumer.assign([partition])
                 first = (await self._consumer.beginning_offsets([partition]))[partition]
-                end = (await self._consumer.end_offsets([partition]))[partition]
-                if not first <= coordinates.offset < end:
-                    raise RecordGoneError(f"{where} is not there: offsets {first} to {end - 1} are")
-                self._consumer.seek(partition, coordinates.offset)
-                record = await self._consumer.getone(partition)
         except (TimeoutError, KafkaError) as error:
             why = str(error) or "time-out"
             raise TransientError(f"the broker did not send {where}: {why}") from error
-        if record.offset != coordinates.offset:
-            raise RecordGoneError(f"{where} was removed; the next one is {record.offset}")
-        return _raw(record)
+        if coordinates.offset < first:
+            raise RecordGoneError(f"{where} was removed; the first one left is {first}")
+        self._consumer.seek(partition, coordinates.offset)
+        # Not judged by the end offset, which the embedded broker states too low.
+        found = await self._poll(partition, timeout_s)
+        if found is None:
+            raise RecordGoneError(f"{where} is not there (yet)")
+        if found.offset != coordinates.offset:
+            raise RecordGoneError(f"{where} was removed; the next one is {found.offset}")
+        return _raw(found)
+
+    async def _poll(
+        self, partition: TopicPartition, timeout_s: float
+    ) -> ConsumerRecord[bytes, bytes] | None:
+        give_up_at = time.monotonic() + min(timeout_s, _FETCH_S)
+        while True:
+            try:
+                found = await self._consumer.getmany(partition, timeout_ms=500, max_records=1)
+            except KafkaError as error:
+                raise TransientError(f"the broker does not answer: {error}") from error
+            for records in found.values():
+                return records[0]
+            if time.monotonic() > give_up_at:
+                return None
 
 
 async def require_topics(kafka: KafkaSettings, *topics: str) -> None:

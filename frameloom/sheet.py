@@ -17,9 +17,10 @@ _TITLE = (240, 242, 247)
 _QUIET = (150, 157, 172)
 _MARGIN = 28
 _GAP = 16
-_CAPTION = 54
+_CAPTION = 74
 _HEADER = 92
 _INK = 0.95
+_TEXT_INSET = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,13 +31,13 @@ class Tile:
         picture: (height, width, 3) uint8 BGR, displayed pixels.
         detections: boxes in the picture's pixels.
         title: the stream.
-        caption: one quiet line below it (bucket, batch, latency).
+        captions: two quiet lines below it (size and latency, bucket and batch).
     """
 
     picture: Picture
     detections: Sequence[Detection]
     title: str
-    caption: str
+    captions: tuple[str, str]
 
     @property
     def aspect(self) -> float:
@@ -141,10 +142,14 @@ def _paste(sheet: Image.Image, draw: ImageDraw.ImageDraw, tile: Tile, place: Pla
     draw.rounded_rectangle(panel, radius=8, fill=_PANEL)
     sheet.paste(to_image(_shrunk(tile, place)), (x, y))
     text_y = y + place.height
-    title = _cut(tile.title, place.width - 24, 19)
-    caption = _cut(tile.caption, place.width - 24, 15)
-    draw.text((x + 12, text_y + 17), title, font=font_of(19), fill=_TITLE, anchor="lm")
-    draw.text((x + 12, text_y + 39), caption, font=font_of(15), fill=_QUIET, anchor="lm")
+    room = place.width - 2 * _TEXT_INSET
+    for text, size, colour, below in (
+        (tile.title, 19, _TITLE, 17),
+        (tile.captions[0], 15, _QUIET, 39),
+        (tile.captions[1], 15, _QUIET, 58),
+    ):
+        at = (x + _TEXT_INSET, text_y + below)
+        draw.text(at, _cut(text, room, size), font=font_of(size), fill=colour, anchor="lm")
 
 
 def _shrunk(tile: Tile, place: Place) -> Picture:
