@@ -11,6 +11,8 @@ from types import FrameType
 
 from pipeline.decoders import make_decoder
 
+from prometheus_client import disable_created_metrics
+
 from pipeline.batcher import Batcher
 from pipeline.engine import Engine
 from pipeline.model import YoloModel, load_model
@@ -29,6 +31,8 @@ def run_worker(settings: Settings) -> int:
     """Run one worker until SIGTERM or SIGINT, in the main thread. Returns the exit code (see
     `Worker.run`); a second signal ends the process at once with code 1."""
     configure(settings.log)
+    # One series more for every counter, which says when it was made: nobody asks for it.
+    disable_created_metrics()
     code, engine_ended = asyncio.run(_run(settings))
     if not engine_ended:
         # A native call that hangs cannot be cancelled, and its thread would keep the process.
