@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from pipeline.decoders import make_decoder
-
 from prometheus_client import disable_created_metrics
 
 from pipeline.batcher import Batcher
+from pipeline.decoders import make_decoder
 from pipeline.engine import Engine
 from pipeline.model import YoloModel, load_model
 from pipeline.ports import Lane
