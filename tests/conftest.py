@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from frameloom.broker import EmbeddedBroker
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("frameloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("frameloom")
 
 BROKER_VARIABLE = "FRAMELOOM_TEST_BROKER"
 """Names a broker (`host:port`) to test against; without it the embedded one is started."""
