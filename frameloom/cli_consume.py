@@ -77,7 +77,7 @@ async def _follow(
         err.print(f"reading {topic} ...", markup=False)
         async for found in results(reader, count=count, idle_s=timeout):
             if isinstance(found, Unreadable):
-                view.skip(f"{found.coordinates}: {found.why}")
+                view.skip(f"{found.where}: {found.why}")
                 continue
             view.show(json_of(found), row_of(found))
             if annotator is not None:

@@ -23,9 +23,9 @@ _READ_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record of the topic that is not a result, and why."""
+    """A record of the topic that is not a result: where (topic/partition/offset) and why."""
 
-    coordinates: Coordinates
+    where: str
     why: str
 
 
@@ -60,7 +60,7 @@ def _read(record: RawRecord) -> ResultMessage | Unreadable:
     try:
         return read_result(record.value or b"")
     except WireError as error:
-        where = Coordinates(record.topic, record.partition, record.offset)
+        where = f"{record.topic}/{record.partition}/{record.offset}"
         return Unreadable(where, str(error))
 
 

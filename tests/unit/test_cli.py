@@ -1,0 +1,104 @@
+"""The command line without a broker: exit codes, one-line errors, a quick start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from frameloom.cli import main
+from tests.builders_pictures import jpeg, picture
+
+NOWHERE = "127.0.0.1:1"
+"""Nothing listens on port 1."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["produce"],
+        ["consume", "--topic", "t", "--count", "0"],
+        ["demo", "--streams", "3"],
+        ["worker", "--no-such-option"],
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+    assert main(arguments) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["demo"], ["produce"], ["consume"], ["topics"], ["dlq", "list"], ["worker"]]
+)
+def test_help_exits_with_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["produce", "nowhere.jpg", "-t", "frames"], "nowhere.jpg: no such file"),
+        (["produce", "rtsp://cam/1", "-t", "frames"], "not supported yet"),
+        (["produce", "x", "-t", "t", "--bare", "--json-frames"], "exclude each other"),
+        (["produce", "x", "-t", "t", "--bare", "--ttl-ms", "5"], "cannot carry"),
+        (["dlq", "show", "frames.dlq"], "TOPIC/PARTITION/OFFSET"),
+        (["dlq", "list", "--reason", "odd"], "known are empty_record"),
+        (["topics", "list", "-b", "no-port"], "is not host:port"),
+        (["topics", "list", "-c", "nowhere.yaml"], "nowhere.yaml"),
+        (["worker", "--set", "kafka.bootstrap_server=x"], "bootstrap_servers"),
+    ],
+)
+def test_a_wrong_setting_or_argument_is_one_clear_line_and_exit_code_2(
+    arguments: list[str], names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert names in said.err
+    assert len(said.err.strip().splitlines()) == 1
+    assert "Traceback" not in said.err
+
+
+def test_a_broker_that_is_away_exits_with_1_and_names_the_address(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["topics", "list", "-b", NOWHERE]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("failed: ")
+    assert NOWHERE in said
+
+
+def test_json_says_what_was_sent_even_when_nothing_could_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg(picture(16, 16)))
+    arguments = ["produce", str(tmp_path / "a.jpg"), "-t", "frames", "-b", NOWHERE, "--json"]
+    assert main(arguments) == 1
+    assert '"sent":0' in capsys.readouterr().out
+
+
+def test_error_texts_are_not_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["produce", "[bold]nowhere[/bold].jpg", "-t", "frames"]) == 2
+    assert "[bold]nowhere[/bold].jpg" in capsys.readouterr().err
+
+
+def test_the_command_starts_without_the_heavy_libraries() -> None:
+    heavy = ("torch", "ultralytics", "cv2", "av", "aiokafka", "numpy", "PIL")
+    script = f"import sys, frameloom.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_python_m_frameloom_is_the_same_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "frameloom", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "nonsense" in done.stderr
