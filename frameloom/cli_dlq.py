@@ -1,4 +1,4 @@
-"""`frameloom dlq list|show`."""
+"""`frameloom dlq list|show|replay`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from frameloom.cli_dlq_options import (
+    LettersOption,
+    ReasonOption,
+    SinceOption,
+    StreamOption,
+    UntilOption,
+    letter_filter,
+    letter_topics,
+)
+from frameloom.cli_dlq_replay import replay
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
 from frameloom.console import err, out, print_json, run, settings_of
 from schemas.errors import ConfigError
@@ -19,6 +29,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Dead letters: records that can never succeed.", no_args_is_help=True)
 
+app.command("replay")(replay)
+
 _DUMP_BYTES = 256
 
 
@@ -27,27 +39,19 @@ def list_(
     *,
     config: ConfigOption = None,
     bootstrap: BootstrapOption = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", "-t", help="A dead-letter topic; those of all routes without."),
-    ] = None,
-    reason: Annotated[str | None, typer.Option(help="Only this reason code.")] = None,
-    stream: Annotated[str | None, typer.Option(metavar="ID", help="Only this stream.")] = None,
+    topic: LettersOption = None,
+    reason: ReasonOption = None,
+    stream: StreamOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: Annotated[int, typer.Option(min=1, help="Show the last so many.")] = 100,
     json: JsonOption = False,
 ) -> None:
     """List dead letters, oldest first."""
-    from schemas.errors import Reason  # noqa: PLC0415
-
-    if reason is not None and reason not in set(Reason):
-        raise ConfigError(f"--reason {reason}: known are {', '.join(Reason)}")
+    wanted = letter_filter(reason=reason, stream=stream, since=since, until=until)
     settings = settings_of(config, bootstrap)
-    topics = topic or sorted({route.dead_letter for route in settings.routes})
-    letters = run(_read(settings.kafka, topics))
-
-    from frameloom.dlq import select  # noqa: PLC0415
-
-    chosen = select(letters, reason=reason, stream=stream)
+    letters = run(_read(settings.kafka, letter_topics(settings, topic)))
+    chosen = [letter for letter in letters if wanted.admits(letter)]
     shown = chosen[-limit:]
     if json:
         for letter in shown:

@@ -54,21 +54,40 @@ def read_dead_letter(record: RawRecord) -> DeadLetter:
         detail=headers.get("fl-detail", ""),
         attempts=headers.get("fl-attempts", ""),
         worker=headers.get("fl-worker", ""),
-        at_us=int(at) if at.isdecimal() else None,
+        at_us=int(at) if _is_number(at) else None,
         key=key_text(record.key),
         nbytes=len(record.value or b""),
     )
 
 
-def select(
-    letters: Iterable[DeadLetter], *, reason: str | None, stream: str | None
-) -> list[DeadLetter]:
-    """Those with this reason code and this key; None admits all."""
-    return [
-        letter
-        for letter in letters
-        if (reason is None or letter.reason == reason) and (stream is None or letter.key == stream)
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterFilter:
+    """Which dead letters are meant. None admits all.
+
+    Attributes:
+        reason: code.
+        stream: the record's key.
+        since_us, until_us: given up at or after, and before; Unix microseconds. A letter that
+            does not say when is not admitted by either.
+        source: `topic/partition/offset` of the record it was.
+    """
+
+    reason: str | None = None
+    stream: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    source: str | None = None
+
+    def admits(self, letter: DeadLetter) -> bool:
+        """Whether all that is asked for holds."""
+        at_us = letter.at_us
+        return (
+            self.reason in (None, letter.reason)
+            and self.stream in (None, letter.key)
+            and self.source in (None, letter.source)
+            and (self.since_us is None or (at_us is not None and at_us >= self.since_us))
+            and (self.until_us is None or (at_us is not None and at_us < self.until_us))
+        )
 
 
 def key_text(key: bytes | None) -> str:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from schemas.errors import PoisonError
 from schemas.record import RawRecord
 
 MAX_DETAIL_BYTES = 1024
 """Longest text of a header of ours, so that a dead letter fits its topic."""
+
+HEADER_PREFIX = "fl-"
+"""Names with this prefix are ours; producers must not use it."""
+
+_ATTEMPTS_DIGITS = 6
 
 
 def dead_letter_headers(
@@ -21,7 +28,8 @@ def dead_letter_headers(
         record: what failed; `fl-source` is its topic/partition/offset.
         worker: who gives up, `fl-worker`.
         at_us: when, Unix microseconds, `fl-at` in decimal.
-        attempts: how often the record was tried, ≥ 1, `fl-attempts` in decimal.
+        attempts: how often the record was tried, before it was replayed too, ≥ 1, `fl-attempts`
+            in decimal.
     """
     added = {
         "fl-reason": error.code.value,
@@ -33,6 +41,36 @@ def dead_letter_headers(
         "fl-at": str(at_us),
     }
     return [*record.headers, *((name, _cut(text)) for name, text in added.items())]
+
+
+def attempts_before(headers: Iterable[tuple[str, bytes]]) -> int:
+    """How often a record was tried until now: its last `fl-attempts`.
+
+    0 for a record that never failed. Producers are not trusted: a value that is not 1 to 6
+    decimal digits counts as none.
+    """
+    last = b""
+    for name, value in headers:
+        if name == "fl-attempts":
+            last = value
+    # Of bytes, `isdigit` takes ASCII digits only.
+    return int(last) if last.isdigit() and len(last) <= _ATTEMPTS_DIGITS else 0
+
+
+def replay_headers(letter: RawRecord) -> list[tuple[str, bytes]]:
+    """The headers with which a dead letter goes back to its topic.
+
+    Those of the record it was, without any of ours, so that nobody takes it for a dead letter;
+    then `fl-attempts`, how often it was tried so far, from which a worker that gives it up again
+    counts on; and `fl-replayed-from`, the dead letter's topic/partition/offset.
+    """
+    kept = [header for header in letter.headers if not header[0].startswith(HEADER_PREFIX)]
+    attempts = max(1, attempts_before(letter.headers))
+    return [
+        *kept,
+        ("fl-attempts", str(attempts).encode()),
+        ("fl-replayed-from", f"{letter.topic}/{letter.partition}/{letter.offset}".encode()),
+    ]
 
 
 def _cut(text: str) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipeline.item import Outcome
 from pipeline.ports import Clock
 from schemas.codec import dead_letter_headers, write_result
+from schemas.dead_letter import attempts_before
 from schemas.errors import PoisonError, Reason
 from schemas.frame import FrameMessage
 from schemas.result import BatchInfo, ModelInfo, ResultMessage, Source, Status, Times
@@ -95,10 +96,15 @@ class AnswerWriter:
         return self._result(ticket, message)
 
     def dead_letter(self, ticket: Ticket, error: PoisonError) -> Answer:
-        """The record as it came, with headers that say why."""
+        """The record as it came, with headers that say why. A replayed record carries the number
+        of earlier attempts; this one is added."""
         record, now = ticket.record, self._clock()
         headers = dead_letter_headers(
-            error, record, worker=self._worker, at_us=self._anchor.to_unix_us(now), attempts=1
+            error,
+            record,
+            worker=self._worker,
+            at_us=self._anchor.to_unix_us(now),
+            attempts=attempts_before(record.headers) + 1,
         )
         return Answer(
             ticket=ticket,

@@ -29,7 +29,7 @@ from aiokafka.errors import (
     for_code,
 )
 from aiokafka.helpers import create_ssl_context
-from aiokafka.structs import ConsumerRecord
+from aiokafka.structs import ConsumerRecord, RecordMetadata
 
 from schemas.errors import ConfigError, TransientError
 from schemas.settings import MIB, KafkaSettings
@@ -41,6 +41,7 @@ __all__ = [
     "KafkaError",
     "MessageSizeTooLargeError",
     "Record",
+    "RecordMetadata",
     "TopicPartition",
     "TopicSpec",
     "check_topics",
