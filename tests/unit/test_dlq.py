@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frameloom.dlq import hexdump, parse_coordinates, read_dead_letter, select
+from frameloom.dlq import DeadLetter, LetterFilter, hexdump, parse_coordinates, read_dead_letter
 from pipeline.item import Coordinates
 from schemas.codec import RawRecord, dead_letter_headers
 from schemas.errors import ConfigError, PoisonError, Reason
@@ -51,9 +51,13 @@ def test_selection_by_reason_and_stream() -> None:
         read_dead_letter(a_letter(Reason.ZERO_SIZE)),
         read_dead_letter(a_letter(key=b"other")),
     ]
-    assert select(letters, reason=None, stream=None) == letters
-    assert select(letters, reason="zero_size", stream=None) == letters[1:2]
-    assert select(letters, reason="decode_failed", stream="other") == letters[2:]
+
+    def chosen(wanted: LetterFilter) -> list[DeadLetter]:
+        return [letter for letter in letters if wanted.admits(letter)]
+
+    assert chosen(LetterFilter()) == letters
+    assert chosen(LetterFilter(reason="zero_size")) == letters[1:2]
+    assert chosen(LetterFilter(reason="decode_failed", stream="other")) == letters[2:]
 
 
 def test_coordinates_are_parsed_even_of_topics_with_slashes() -> None:
