@@ -66,6 +66,7 @@ class Item:
         deadline_at: when its time to live ends; infinity without one.
         nbytes: length of the record's value, for flow credits.
         clock_skew: its capture time was more than 5 s in the future and receipt time was used.
+        attempts: how often the frame is tried with this one, ≥ 1.
     """
 
     attempt_id: int
@@ -80,6 +81,7 @@ class Item:
     deadline_at: float = math.inf
     nbytes: int = 0
     clock_skew: bool = False
+    attempts: int = 1
 
     @property
     def stream(self) -> str:

@@ -134,6 +134,8 @@ class ResultMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
         source: where the frame came from, the idempotency key.
         meta: the frame's, untouched.
         clock_skew: captured_at_us was more than 5 s in the future, receipt time was used instead.
+        attempts: how often the frame was tried, ≥ 1; more than 1 after a replay of its dead letter,
+            after a process that died with it inside, or when memory ran out.
     """
 
     v: int = RESULT_VERSION
@@ -150,3 +152,4 @@ class ResultMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
     source: Source
     meta: dict[str, str] = {}
     clock_skew: bool = False
+    attempts: int = 1

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 
 from pipeline.bucket import BucketTable
 from pipeline.item import Item
-from pipeline.ports import Clock
 from pipeline.probe import ProbeLimits, probe
 from schemas.codec import read_frame
+from schemas.dead_letter import attempts_before
 from schemas.errors import PoisonError, Reason
 from schemas.frame import FrameMessage
 from schemas.record import RawRecord
 from schemas.result import Status
 from schemas.settings import LimitSettings
-from workers.anchor import Anchor
+from workers.anchor import Time
 from workers.answers import AnswerWriter
 from workers.logs import Log
 from workers.tickets import Admitted, Settled, Ticket
@@ -53,7 +53,7 @@ class Admission:
         limits: for codec and probe.
         ordered: False when no stream keeps its order (`delivery.order: none`).
         writer: makes the answers.
-        anchor, clock: monotonic and Unix time.
+        time: monotonic and Unix time.
         log: for unexpected errors.
     """
 
@@ -64,8 +64,7 @@ class Admission:
         *,
         ordered: bool,
         writer: AnswerWriter,
-        anchor: Anchor,
-        clock: Clock,
+        time: Time,
         log: Log,
     ) -> None:
         self._intakes = intakes
@@ -73,15 +72,20 @@ class Admission:
         self._probe_limits = ProbeLimits(max_pixels=limits.max_pixels, max_scans=limits.max_scans)
         self._ordered = ordered
         self._writer = writer
-        self._anchor = anchor
-        self._clock = clock
+        self._anchor, self._clock = time.anchor, time.clock
         self._log = log
         self._attempts = itertools.count(1)
 
     def admit(self, record: RawRecord, epoch: int) -> Admitted | Settled:
         """Take one record in, received now."""
         route = self._intakes[record.topic].route
-        ticket = Ticket(record, epoch, route, received_at=self._clock())
+        ticket = Ticket(
+            record,
+            epoch,
+            route,
+            received_at=self._clock(),
+            attempts=1 + attempts_before(record.headers),
+        )
         try:
             frame = read_frame(record, self._limits)
             ticket = self._with_frame(ticket, frame)
@@ -127,6 +131,7 @@ class Admission:
             deadline_at=deadline_at,
             nbytes=ticket.nbytes,
             clock_skew=ticket.clock_skew,
+            attempts=ticket.attempts,
         )
         return Admitted(ticket, item)
 

@@ -33,3 +33,11 @@ class Anchor:
     def to_monotonic(self, unix_us: int) -> float:
         """The monotonic instant of a Unix time in microseconds."""
         return self.monotonic_at + (unix_us - self.unix_us) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The worker's clocks."""
+
+    anchor: Anchor
+    clock: Clock

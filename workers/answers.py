@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pipeline.item import Outcome
 from pipeline.ports import Clock
 from schemas.codec import dead_letter_headers, write_result
-from schemas.dead_letter import attempts_before
 from schemas.errors import PoisonError, Reason
 from schemas.frame import FrameMessage
 from schemas.result import BatchInfo, ModelInfo, ResultMessage, Source, Status, Times
@@ -75,6 +74,7 @@ class AnswerWriter:
             source=_source(ticket),
             meta=item.frame.meta,
             clock_skew=item.clock_skew,
+            attempts=item.attempts,
         )
         return self._result(ticket, message)
 
@@ -92,6 +92,7 @@ class AnswerWriter:
             source=_source(ticket),
             meta=frame.meta,
             clock_skew=ticket.clock_skew,
+            attempts=ticket.attempts,
         )
         return self._result(ticket, message)
 
@@ -104,7 +105,7 @@ class AnswerWriter:
             record,
             worker=self._worker,
             at_us=self._anchor.to_unix_us(now),
-            attempts=attempts_before(record.headers) + 1,
+            attempts=ticket.attempts,
         )
         return Answer(
             ticket=ticket,

@@ -21,8 +21,9 @@ from schemas.errors import FatalError
 from schemas.result import ClosedBy, ModelInfo
 from schemas.settings import Order, RouteSettings, Settings
 from workers.admission import Admission, Intake
+from workers.anchor import Time
 from workers.answers import AnswerWriter, Destination
-from workers.delivery import Books, Delivery, Ends, Time
+from workers.delivery import Books, Delivery, Ends
 from workers.kafka_sink import KafkaSink, Receipts
 from workers.kafka_source import Hooks, KafkaSource
 from workers.logs import Log, RecordLog
@@ -172,8 +173,7 @@ def _admission(settings: Settings, writer: AnswerWriter, time: Time, log: Log) -
         settings.limits,
         ordered=settings.delivery.order is Order.STREAM,
         writer=writer,
-        anchor=time.anchor,
-        clock=time.clock,
+        time=time,
         log=log,
     )
 

@@ -15,11 +15,10 @@ from pipeline.flow import Flow
 from pipeline.item import Coordinates, Item, Outcome
 from pipeline.ledger import Ledger, PartitionId
 from pipeline.metrics import Metrics
-from pipeline.ports import Clock
 from pipeline.sequencer import Sequencer
 from schemas.record import RawRecord
 from workers.admission import Admission
-from workers.anchor import Anchor
+from workers.anchor import Time
 from workers.answers import AnswerWriter
 from workers.logs import RecordLog
 from workers.tickets import Admitted, Answer, Ticket
@@ -45,14 +44,6 @@ class Ends:
 
     submit: Callable[[Sequence[Item]], None]
     put: Callable[[Answer], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Time:
-    """The worker's clocks."""
-
-    anchor: Anchor
-    clock: Clock
 
 
 class Delivery:

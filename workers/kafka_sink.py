@@ -23,6 +23,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from pipeline import metrics as m
 from pipeline.metrics import Metrics
+from pipeline.retry import Backoff
 from schemas.errors import FatalError, PoisonError, Reason, TransientError
 from schemas.settings import KafkaSettings, Settings
 from workers.kafka_clients import (
@@ -41,8 +42,7 @@ MAX_BATCH_BYTES = 512 * 1024
 record, and their default limit is 1 MiB."""
 MAX_BATCH_ANSWERS = 500
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 5.0
+BACKOFF = Backoff(first_s=0.2, longest_s=5.0, random=random.random)
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
@@ -179,12 +179,11 @@ class KafkaSink:
 
     async def _deliver(self, target: OutputPartition, batch: Sequence[Answer]) -> None:
         """Send until the broker has it. Too large a batch is sent in halves, first half first."""
-        attempt = 0
-        while not await self._try(target, batch, attempt):
-            attempt += 1
+        failures = 0
+        while not await self._try(target, batch, failures):
+            failures += 1
             self._metrics.add(m.PRODUCE_RETRIES, 1, target[0])
-            pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(BACKOFF.pause_s(failures))
             batch = self._only_live(batch)
             if not batch:
                 return

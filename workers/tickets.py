@@ -25,6 +25,7 @@ class Ticket:
         frame: what it says, or None while (or because) it could not be read.
         ordered: whether its answer waits for earlier ones of its stream.
         clock_skew: it claims to be captured well after its receipt.
+        attempts: how often it is tried with this one, ≥ 1.
     """
 
     record: RawRecord
@@ -34,6 +35,7 @@ class Ticket:
     frame: FrameMessage | None = None
     ordered: bool = False
     clock_skew: bool = False
+    attempts: int = 1
 
     @property
     def coordinates(self) -> Coordinates:

@@ -13,10 +13,9 @@ from pipeline.metrics import Metrics
 from pipeline.ports import Clock
 from schemas.errors import ConfigError, FatalError, TransientError
 from schemas.settings import Settings
-from workers.anchor import Anchor
+from workers.anchor import Anchor, Time
 from workers.assembly import Machinery, Parts, assemble
 from workers.committer import commit_regularly
-from workers.delivery import Time
 from workers.health import Health, HealthServer
 from workers.kafka_clients import check_topics
 from workers.lifecycle import Lifecycle, WorkerState

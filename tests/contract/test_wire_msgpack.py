@@ -212,6 +212,7 @@ def test_a_result_is_the_documented_map() -> None:
         "source": {"topic": "frames", "partition": 3, "offset": 2**40},
         "meta": {"a": "ä"},
         "clock_skew": False,
+        "attempts": 1,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -27,9 +28,9 @@ from tests.builders_pictures import jpeg, picture
 from tests.fakes.clock import VirtualClock
 from tests.fakes.engine import MODEL
 from workers.admission import Admission, Intake
-from workers.anchor import Anchor
+from workers.anchor import Anchor, Time
 from workers.answers import AnswerWriter, Destination
-from workers.delivery import Books, Delivery, Ends, Time
+from workers.delivery import Books, Delivery, Ends
 from workers.logs import RecordLog, get_log
 from workers.tickets import Answer
 
@@ -70,7 +71,7 @@ class Office:
         table = BucketTable([Bucket("b", 1 << 40, 32, 32, 4)])
         admission = Admission(
             {"in": Intake("default", table, sample_every)}, LimitSettings(), ordered=ordered,
-            writer=writer, anchor=self.time.anchor, clock=self.clock, log=get_log("test"),
+            writer=writer, time=self.time, log=get_log("test"),
         )  # fmt: skip
         self.delivery = Delivery(
             self.books, admission, writer, Ends(self._submit, self.queue.append),
@@ -251,6 +252,19 @@ def test_an_error_that_nobody_foresaw_costs_one_record(monkeypatch: pytest.Monke
     (answer,) = office.queue
     assert answer.verdict is Reason.INTERNAL_ERROR
     assert "ZeroDivisionError" in str(dict(answer.headers)["fl-detail"])
+
+
+def test_a_replayed_record_counts_its_earlier_attempts() -> None:
+    office = an_office()
+    replayed = (("fl-reason", b"decode_failed"), ("fl-attempts", b"2"))
+    office.delivery.take(P0, [replace(a_record(0), headers=replayed)])
+    office.delivery.take(P0, [replace(a_record(1, value=b"no frame"), headers=replayed)])
+    office.delivery.take(P0, [a_record(2)])
+    office.finish(*office.items)
+    dead, first, fresh = office.queue
+    assert read_result(first.value or b"").attempts == 3
+    assert dead.headers[-3] == ("fl-attempts", b"3")
+    assert read_result(fresh.value or b"").attempts == 1
 
 
 async def test_waiting_for_settlement_ends_with_the_last_one() -> None:

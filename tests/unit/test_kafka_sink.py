@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from pipeline import metrics as m
 from pipeline.metrics import Metrics
+from pipeline.retry import Backoff
 from schemas.errors import FatalError, PoisonError, Reason
 from schemas.record import RawRecord
 from schemas.result import Status
@@ -107,7 +108,7 @@ async def a_desk(
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_sink, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(kafka_sink, "BACKOFF", Backoff(0.0, 0.0, lambda: 0.0))
 
 
 async def test_answers_are_settled_when_the_broker_has_them_and_not_before() -> None:
@@ -239,7 +240,7 @@ FATES = st.sampled_from(
 async def test_no_script_of_failures_loses_or_reorders_a_stream(
     keys: list[int], script: list[Exception | None]
 ) -> None:
-    kafka_sink.FIRST_PAUSE_S = 0.0
+    kafka_sink.BACKOFF = Backoff(0.0, 0.0, lambda: 0.0)
     async with a_desk(*script, partitions=2) as desk:
         desk.producer.takes_any_size = frozenset({DLQ})
         desk.put(*(an_answer(offset, key=bytes([key])) for offset, key in enumerate(keys)))
