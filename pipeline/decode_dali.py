@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -22,13 +23,14 @@ from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray
 from nvidia.dali.types import DALIDataType, DALIImageType
 
 from pipeline.bucket import Bucket
+from pipeline.decode_failure import failure, opencv_failure, out_of_memory
 from pipeline.item import Item
 from pipeline.jpeg_end import lacks_end, with_end
 from pipeline.letterbox import PAD_VALUE
 from pipeline.orientation import turn_of
 from pipeline.probe_jpeg import jpeg_components
 from pipeline.probe_webp import EXIF_FLAG
-from schemas.errors import FatalError, PoisonError, Reason, TransientError
+from schemas.errors import FatalError, PoisonError
 from schemas.frame import Encoding
 
 _PNG_EXIF = re.compile(rb"eXIf")
@@ -108,10 +110,10 @@ class DaliDecoder:
                     feed_ndarray(rows[index], out[order.row], cuda_stream=cuda_stream)
         except RuntimeError:
             del self._pipelines[bucket]  # DALI calls it invalid; a new one takes some 20 ms
-            return _failure("DALI cannot decode the picture")
+            return failure("DALI cannot decode the picture")
         except MemoryError as error:
             del self._pipelines[bucket]
-            raise TransientError("out of memory while decoding pictures") from error
+            raise out_of_memory() from error
         return None
 
     def _pipeline(self, bucket: Bucket) -> Pipeline:
@@ -212,26 +214,29 @@ def _vetted(item: Item) -> memoryview | bytes | PoisonError:
     """The bytes that DALI may see, or why it may not."""
     data, encoding = item.frame.data, item.header.encoding
     if len(data) == 0:
-        return _failure("the picture is empty")
+        return failure("the picture is empty")
     if encoding is Encoding.JPEG:
         return _vetted_jpeg(data)
     if encoding is Encoding.PNG and _PNG_EXIF.search(data):
-        return _failure("PNG with EXIF is left to the next decoder")
+        return failure("PNG with EXIF is left to the next decoder")
     extended = encoding is Encoding.WEBP and bytes(data[12:16]) == b"VP8X"
     if extended and data[_WEBP_FLAGS_AT] & EXIF_FLAG:
-        return _failure("WebP with EXIF is left to the next decoder")
+        return failure("WebP with EXIF is left to the next decoder")
     return data
 
 
 def _vetted_jpeg(data: memoryview) -> memoryview | bytes | PoisonError:
     try:
         if jpeg_components(data) == 4:
-            return _failure("CMYK is left to the next decoder")
+            return failure("CMYK is left to the next decoder")
     except PoisonError as error:
-        return _failure(error.detail)
-    if lacks_end(data):
-        return with_end(data) or _failure("the JPEG is cut short")
-    return data
+        return failure(error.detail)
+    if not lacks_end(data):
+        return data
+    try:
+        return with_end(data) or failure("the JPEG is cut short")
+    except cv2.error as error:
+        return opencv_failure(error)
 
 
 def _misfit(orders: Sequence[_Order], shapes: npt.NDArray[np.int64]) -> PoisonError | None:
@@ -240,9 +245,5 @@ def _misfit(orders: Sequence[_Order], shapes: npt.NDArray[np.int64]) -> PoisonEr
         header = order.item.header
         if (width, height) != (header.coded_width, header.coded_height):
             claimed = f"{header.coded_width}×{header.coded_height}"
-            return _failure(f"the header says {claimed} pixels, the picture has {width}×{height}")
+            return failure(f"the header says {claimed} pixels, the picture has {width}×{height}")
     return None
-
-
-def _failure(detail: str) -> PoisonError:
-    return PoisonError(Reason.DECODE_FAILED, detail, stage="decode")

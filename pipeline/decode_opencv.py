@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pipeline.decode_failure import failure, opencv_failure, out_of_memory
 from pipeline.item import Item
 from pipeline.jpeg_end import lacks_end, with_end
 from pipeline.letterbox import PAD_VALUE, Letterbox
 from pipeline.orientation import UPRIGHT, turn_of
-from schemas.errors import PoisonError, Reason, TransientError
+from schemas.errors import PoisonError
 from schemas.frame import Encoding
 
 Pixels = npt.NDArray[np.uint8]
@@ -97,11 +98,9 @@ def _decode_row(item: Item, row: Pixels) -> PoisonError | None:
             return pixels
         place(_turned(pixels, item.header.orientation), item.geometry, row)
     except cv2.error as error:
-        if error.code == cv2.Error.StsNoMem:
-            raise TransientError("out of memory while decoding a picture") from error
-        return _failure(f"OpenCV: {error.err}")
+        return opencv_failure(error)
     except MemoryError as error:
-        raise TransientError("out of memory while decoding a picture") from error
+        raise out_of_memory() from error
     return None
 
 
@@ -109,17 +108,17 @@ def _read(item: Item) -> Pixels | PoisonError:
     """The stored pixels, before they are turned."""
     header, data = item.header, item.frame.data
     if len(data) == 0:
-        return _failure("the picture is empty")
+        return failure("the picture is empty")
     pixels = imdecode(data)
     if pixels is None and header.encoding is Encoding.JPEG and lacks_end(data):
         whole = with_end(data)
         pixels = None if whole is None else imdecode(whole)
     if pixels is None:
-        return _failure("OpenCV cannot decode the picture (it is damaged or cut short)")
+        return failure("OpenCV cannot decode the picture (it is damaged or cut short)")
     height, width = pixels.shape[:2]
     if (width, height) != (header.coded_width, header.coded_height):
         claimed = f"{header.coded_width}×{header.coded_height}"
-        return _failure(f"the header says {claimed} pixels, the picture has {width}×{height}")
+        return failure(f"the header says {claimed} pixels, the picture has {width}×{height}")
     return pixels
 
 
@@ -159,7 +158,3 @@ def place(pixels: Pixels, geometry: Letterbox, row: Pixels) -> None:
     row[bottom:] = PAD_VALUE
     row[top:bottom, :left] = PAD_VALUE
     row[top:bottom, right:] = PAD_VALUE
-
-
-def _failure(detail: str) -> PoisonError:
-    return PoisonError(Reason.DECODE_FAILED, detail, stage="decode")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import cv2
 import pytest
 import torch
 
 pytest.importorskip("nvidia.dali", reason="DALI is not installed")
 
+from pipeline import decode_dali
 from pipeline.decode_dali import DaliDecoder
 from pipeline.item import Header
-from schemas.errors import FatalError, Reason
+from schemas.errors import FatalError, Reason, TransientError
 from schemas.frame import Encoding
 from tests.builders_pictures import (
     PICTURES,
@@ -83,6 +85,29 @@ def test_one_graph_per_bucket_serves_any_batch_size() -> None:
         assert decoder.decode([work] * size, rows(size)) == [None] * size
         graphs.update(map(id, decoder._pipelines.values()))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"), [(cv2.Error.StsAssert, True), (cv2.Error.StsNoMem, False)]
+)
+def test_repairing_a_jpeg_may_fail(
+    monkeypatch: pytest.MonkeyPatch, code: int, *, refused: bool
+) -> None:
+    error = cv2.error("text")
+    error.code, error.err = code, "cause"
+
+    def fail(_data: object) -> None:
+        raise error
+
+    monkeypatch.setattr(decode_dali, "with_end", fail)
+    work = item(jpeg(SMALL)[:-2], Encoding.JPEG, INTO)
+    if refused:
+        (found,) = DaliDecoder().decode([work], rows(1))
+        assert found is not None
+        assert found.code is Reason.DECODE_FAILED
+    else:
+        with pytest.raises(TransientError, match="memory"):
+            DaliDecoder().decode([work], rows(1))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
