@@ -15,6 +15,7 @@ from schemas.settings import KafkaSettings
 from workers.kafka_clients import (
     ConsumerRecord,
     KafkaError,
+    OffsetOutOfRangeError,
     TopicPartition,
     check_topics,
     make_consumer,
@@ -182,6 +183,8 @@ class RecordFetcher:
         while True:
             try:
                 found = await self._consumer.getmany(partition, timeout_ms=500, max_records=1)
+            except OffsetOutOfRangeError:
+                return None
             except KafkaError as error:
                 raise TransientError(f"the broker does not answer: {error}") from error
             for records in found.values():

@@ -25,6 +25,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
+    OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     for_code,
 )
@@ -40,12 +41,14 @@ __all__ = [
     "AIOKafkaProducer",
     "KafkaError",
     "MessageSizeTooLargeError",
+    "OffsetOutOfRangeError",
     "Record",
     "RecordMetadata",
     "TopicPartition",
     "TopicSpec",
     "check_topics",
     "create_topics",
+    "is_member",
     "list_topics",
     "make_admin",
     "make_consumer",
@@ -58,6 +61,9 @@ START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 5.0
 PROTOCOL_OVERHEAD_BYTES = 64 * 1024
 """What a record's key, headers and framing may add to its value."""
+
+NO_GENERATION = -1
+"""The generation of a consumer that the group has dropped or never had."""
 
 Record = ConsumerRecord[bytes, bytes]
 """A record as the library hands it out, key and value as they are."""
@@ -181,6 +187,13 @@ async def stop_client(client: KafkaClient, *, timeout_s: float = STOP_TIMEOUT_S)
     except (TimeoutError, KafkaError):
         return False
     return True
+
+
+def is_member(consumer: AIOKafkaConsumer) -> bool:
+    """Whether the consumer has a place in its group. Without one the library still commits, in
+    the way of consumers outside any group, and a broker takes that once nobody is left in it."""
+    coordinator: Any = consumer._coordinator  # noqa: SLF001 (the library says it nowhere else)
+    return coordinator.generation != NO_GENERATION
 
 
 async def list_topics(kafka: KafkaSettings) -> list[str]:

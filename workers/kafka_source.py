@@ -25,6 +25,7 @@ from workers.kafka_clients import (
     KafkaError,
     Record,
     TopicPartition,
+    is_member,
     make_consumer,
     start_client,
     stop_client,
@@ -233,9 +234,15 @@ class KafkaSource:
 
     async def _try_commit(self, offsets: dict[PartitionId, int]) -> bool:
         by_partition = {TopicPartition(*p): offset for p, offset in offsets.items()}
+        consumer = self._started()
+        if not is_member(consumer):
+            # Others may have had the partitions and left: then the broker would take this, and
+            # move back what they committed.
+            self._log.warning("commit_of_lost_membership", partitions=_names(offsets))
+            return False
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                await self._started().commit(by_partition)
+                await consumer.commit(by_partition)
         except (CommitFailedError, IllegalStateError):
             # The membership is lost: others own the partitions, and a new assignment will come.
             self._log.warning("commit_of_lost_membership", partitions=_names(offsets))

@@ -21,8 +21,16 @@ from pipeline.ledger import PartitionId
 from schemas.errors import FatalError
 from schemas.settings import LifecycleSettings, Settings
 from tests.unit.test_delivery import JPEG, P0, P1, Office, an_office
+from workers.kafka_clients import NO_GENERATION
 from workers.kafka_source import CHUNK, NOBODY, Hooks, KafkaSource, _Listener
 from workers.logs import get_log
+
+
+@dataclass
+class FakeCoordinator:
+    """The part of the library that knows whether the group still has this consumer."""
+
+    generation: int = 3
 
 
 @dataclass
@@ -35,6 +43,7 @@ class FakeConsumer:
     polled: list[tuple[TopicPartition, ...]] = field(default_factory=list)
     commits: list[dict[PartitionId, int]] = field(default_factory=list)
     commit_error: Exception | None = None
+    _coordinator: FakeCoordinator = field(default_factory=FakeCoordinator)
 
     async def getmany(self, *wanted: TopicPartition, timeout_ms: int, max_records: int = 1):  # type: ignore[no-untyped-def]
         assert wanted, "getmany without partitions polls all"
@@ -109,6 +118,16 @@ async def test_a_commit_that_fails_is_covered_by_the_next(error: KafkaError) -> 
     branch.consumer.commit_error = None
     assert await branch.source.commit()
     assert branch.consumer.commits == [{P0: 1}]
+
+
+async def test_a_member_that_the_group_dropped_commits_nothing() -> None:
+    branch = await a_branch()
+    await branch.settle(0)
+    branch.consumer._coordinator.generation = NO_GENERATION
+    assert not await branch.source.commit()
+    await branch.source.revoke({TopicPartition(*P0)})
+    assert branch.consumer.commits == []
+    assert branch.office.metrics.value(m.COMMITS, outcome="failed") == 2
 
 
 async def test_a_group_that_may_not_commit_ends_the_worker() -> None:
