@@ -105,19 +105,30 @@ LATE_COMPLETIONS = _counter(
 REBALANCES = _counter("rebalances", [], "Assignments of partitions to this worker.")
 ASSIGNED = _gauge("assigned_partitions", [], "Partitions this worker reads.")
 PRODUCE_RETRIES = _counter("produce_retries", ["topic"], "Produce requests that were tried again.")
+ANSWERS_BLOCKED = _gauge(
+    "answers_blocked_seconds",
+    ["topic"],
+    "How long the oldest answer sent to the topic has waited for its acknowledgement, once that is "
+    "10 s; else 0. Alert on it: while it is a dead-letter topic's, offsets are not committed past "
+    "the dead letter.",
+)
 COMMITS = _counter("commits", ["outcome"], "Offset commits: `done` or `failed`.")
 STREAM_RECEIVED = _counter("stream_received", ["stream"], "Records received, per stream.")
 STREAM_ANSWERED = _counter("stream_answered", ["stream"], "Records settled, per stream.")
+STREAM_LAG = _gauge(
+    "stream_lag_seconds", ["stream"], "Age of its latest frame at receipt, by capture time."
+)
 STREAM_INTERVAL = _gauge("stream_interval_seconds", ["stream"], "Mean time between its frames.")
 
-STREAM_TABLE = (STREAM_RECEIVED, STREAM_ANSWERED, STREAM_INTERVAL)
+STREAM_TABLE = (STREAM_RECEIVED, STREAM_ANSWERED, STREAM_INTERVAL, STREAM_LAG)
 """Per-stream rows: `http.top_streams` streams have series of their own, the others share one."""
 
 TABLE = (
     RECEIVED, RECEIVED_BYTES, ANSWERED, DEAD_LETTERED, ABANDONED, IN_FLIGHT, IN_FLIGHT_BYTES,
     BATCHES, BATCH_SIZE, BATCH_FILL, QUEUE_DEPTH, RUNNING_BATCHES, FREE_SLOTS, STAGE_SECONDS,
     LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEQUENCER_HELD, KEY_MISMATCHES, CLOCK_SKEWS,
-    LATE_COMPLETIONS, REBALANCES, ASSIGNED, PRODUCE_RETRIES, COMMITS, *STREAM_TABLE,
+    LATE_COMPLETIONS, REBALANCES, ASSIGNED, PRODUCE_RETRIES, ANSWERS_BLOCKED,
+    COMMITS, *STREAM_TABLE,
 )  # fmt: skip
 
 
@@ -201,17 +212,23 @@ class _StreamCollector(Collector):
 
     def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
         received, answered = _family(STREAM_RECEIVED), _family(STREAM_ANSWERED)
-        interval = GaugeMetricFamily(STREAM_INTERVAL.name, STREAM_INTERVAL.help, labels=["stream"])
+        interval, lag = _gauge_family(STREAM_INTERVAL), _gauge_family(STREAM_LAG)
         for stream in self._streams.snapshot():
             received.add_metric([stream.name], stream.received)
             answered.add_metric([stream.name], stream.answered)
             if stream.interval_s is not None:
                 interval.add_metric([stream.name], stream.interval_s)
-        return [received, answered, interval]
+            if stream.lag_s is not None:
+                lag.add_metric([stream.name], stream.lag_s)
+        return [received, answered, interval, lag]
 
 
 def _family(metric: Metric) -> CounterMetricFamily:
     return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+def _gauge_family(metric: Metric) -> GaugeMetricFamily:
+    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
 
 
 def markdown() -> str:

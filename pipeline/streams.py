@@ -18,13 +18,19 @@ MAX_GAP_S = 60.0
 
 @dataclass(slots=True)
 class StreamCounts:
-    """One row. `interval_s` is the running mean of the time between its frames (capture time),
-    None before the second frame and for `other`."""
+    """One row.
+
+    Attributes:
+        interval_s: running mean of the time between its frames (capture time), seconds; None
+            before the second frame and for `other`.
+        lag_s: age of its latest frame at receipt, seconds ≥ 0; None while unknown and for `other`.
+    """
 
     name: str
     received: int = 0
     answered: int = 0
     interval_s: float | None = None
+    lag_s: float | None = None
     last_captured_us: int = 0
     last_at: float = 0.0
 
@@ -44,14 +50,18 @@ class StreamTable:
         self._look_again_at = 0.0
         self._lock = threading.Lock()
 
-    def receive(self, stream: str, captured_at_us: int | None, now: float) -> None:
-        """A record of the stream came in, captured at Unix µs (None: unknown, no interval)."""
+    def receive(
+        self, stream: str, captured_at_us: int | None, now: float, *, lag_s: float | None = None
+    ) -> None:
+        """A record of the stream came in, captured at Unix µs (None: unknown, no interval) and
+        `lag_s` seconds ago."""
         with self._lock:
             row = self._row(stream, now)
             row.received += 1
             row.last_at = now
             if captured_at_us is not None and row is not self._other:
                 _learn_interval(row, captured_at_us)
+                row.lag_s = lag_s
 
     def answer(self, stream: str) -> None:
         """A record of the stream was settled."""
@@ -63,7 +73,7 @@ class StreamTable:
         with self._lock:
             rows = [*self._rows.values(), self._other]
             return [
-                StreamCounts(row.name, row.received, row.answered, row.interval_s)
+                StreamCounts(row.name, row.received, row.answered, row.interval_s, row.lag_s)
                 for row in rows
                 if row.received or row.answered
             ]

@@ -107,6 +107,7 @@ def assemble(
         metrics,
         log,
         tasks.spawn,
+        clock=time.clock,
     )
     delivery = Delivery(
         books,

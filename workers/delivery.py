@@ -214,9 +214,12 @@ class Delivery:
         if frame is None:
             self._metrics.streams.receive(ticket.stream, None, ticket.received_at)
             return
-        self._metrics.streams.receive(ticket.stream, frame.captured_at_us, ticket.received_at)
-        age_s = ticket.received_at - self._time.anchor.to_monotonic(frame.captured_at_us)
-        self._metrics.set(m.LAG_SECONDS, max(age_s, 0.0), route)
+        captured_at = self._time.anchor.to_monotonic(frame.captured_at_us)
+        lag_s = max(ticket.received_at - captured_at, 0.0)
+        self._metrics.streams.receive(
+            ticket.stream, frame.captured_at_us, ticket.received_at, lag_s=lag_s
+        )
+        self._metrics.set(m.LAG_SECONDS, lag_s, route)
         if frame.key_mismatch:
             self._metrics.add(m.KEY_MISMATCHES, 1, route)
         if ticket.clock_skew:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiokafka.errors import (
@@ -23,6 +23,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from pipeline import metrics as m
 from pipeline.metrics import Metrics
+from pipeline.ports import Clock
 from pipeline.retry import Backoff
 from schemas.errors import FatalError, PoisonError, Reason, TransientError
 from schemas.settings import KafkaSettings, Settings
@@ -43,6 +44,9 @@ record, and their default limit is 1 MiB."""
 MAX_BATCH_ANSWERS = 500
 
 BACKOFF = Backoff(first_s=0.2, longest_s=5.0, random=random.random)
+
+BLOCKED_AFTER_S = 10.0
+"""A topic whose answers wait longer than this for an acknowledgement counts as blocked."""
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
@@ -71,6 +75,8 @@ class _Writer:
     """The queue of one output partition. Bounded by the credits its answers hold."""
 
     target: OutputPartition
+    sent_at: float | None = None
+    """When the batch that is not acknowledged yet was first sent, monotonic seconds."""
     queue: deque[Answer] = field(default_factory=deque[Answer])
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -84,6 +90,7 @@ class KafkaSink:
         receipts: see `Receipts`.
         metrics, log: for retries.
         spawn: runs a writer until the worker ends; a FatalError of it ends the worker.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -94,10 +101,13 @@ class KafkaSink:
         metrics: Metrics,
         log: Log,
         spawn: Spawn,
+        *,
+        clock: Clock,
     ) -> None:
         self._kafka: KafkaSettings = settings.kafka
         self._limits = settings.limits
         self._timeout_s = settings.delivery.produce_timeout_ms / 1e3
+        self._give_up_s = settings.lifecycle.stall_timeout_ms / 1e3
         self._topics = tuple(dict.fromkeys(topics))
         self._receipts = receipts
         self._metrics = metrics
@@ -106,7 +116,30 @@ class KafkaSink:
         self._partitions: dict[str, list[int]] = {}
         self._writers: dict[OutputPartition, _Writer] = {}
         self._spawn = spawn
+        self._clock = clock
+        self._blocked: Mapping[str, float] = {}
         self._producer: AIOKafkaProducer | None = None
+
+    @property
+    def blocked(self) -> Mapping[str, float]:
+        """Topics whose answers do not get through, and for how many seconds, as `gauge` found it.
+        Any thread may ask."""
+        return self._blocked
+
+    def gauge(self) -> None:
+        """Look how long answers have waited, and say so."""
+        now, longest = self._clock(), dict.fromkeys(self._topics, 0.0)
+        for (topic, _), writer in self._writers.items():
+            if writer.sent_at is not None:
+                longest[topic] = max(longest[topic], now - writer.sent_at)
+        blocked = {topic: s for topic, s in longest.items() if s >= BLOCKED_AFTER_S}
+        for topic in self._topics:
+            self._metrics.set(m.ANSWERS_BLOCKED, blocked.get(topic, 0.0), topic)
+        for topic in blocked.keys() ^ self._blocked.keys():
+            self._log.warning(
+                "answers_blocked" if topic in blocked else "answers_flow", topic=topic
+            )
+        self._blocked = blocked
 
     async def start(self) -> None:
         """Connect and learn each topic's partitions. They are learned once: a topic that grows
@@ -159,7 +192,7 @@ class KafkaSink:
             await writer.waiting.wait()
             batch = self._gather(writer)
             if batch:
-                await self._deliver(writer.target, batch)
+                await self._deliver(writer, batch)
 
     def _gather(self, writer: _Writer) -> list[Answer]:
         batch: list[Answer] = []
@@ -177,16 +210,28 @@ class KafkaSink:
             writer.waiting.clear()
         return batch
 
-    async def _deliver(self, target: OutputPartition, batch: Sequence[Answer]) -> None:
-        """Send until the broker has it. Too large a batch is sent in halves, first half first."""
-        failures = 0
-        while not await self._try(target, batch, failures):
-            failures += 1
-            self._metrics.add(m.PRODUCE_RETRIES, 1, target[0])
-            await asyncio.sleep(BACKOFF.pause_s(failures))
-            batch = self._only_live(batch)
-            if not batch:
-                return
+    async def _deliver(self, writer: _Writer, batch: Sequence[Answer]) -> None:
+        """Send until the broker has it. Too large a batch is sent in halves, first half first.
+
+        Raises:
+            FatalError: it can never have it, or has not had it for the stall time-out. Then the
+                next start says what is wrong with the topic, or goes on where this one ended.
+        """
+        failures, since_at = 0, self._clock()
+        writer.sent_at = since_at
+        try:
+            while batch and not await self._try(writer, batch, failures):
+                failures += 1
+                self._metrics.add(m.PRODUCE_RETRIES, 1, writer.target[0])
+                if self._clock() - since_at > self._give_up_s:
+                    raise FatalError(
+                        f"topic {writer.target[0]!r} has taken no answer for {self._give_up_s:g} s "
+                        "(lifecycle.stall_timeout_ms): does it exist, and has it a leader?"
+                    )
+                await asyncio.sleep(BACKOFF.pause_s(failures))
+                batch = self._only_live(batch)
+        finally:
+            writer.sent_at = None
 
     def _only_live(self, batch: Sequence[Answer]) -> list[Answer]:
         live: list[Answer] = []
@@ -197,12 +242,13 @@ class KafkaSink:
                 self._receipts.dropped(answer)
         return live
 
-    async def _try(self, target: OutputPartition, batch: Sequence[Answer], attempt: int) -> bool:
+    async def _try(self, writer: _Writer, batch: Sequence[Answer], attempt: int) -> bool:
         """One attempt. False when another may succeed."""
+        target = writer.target
         try:
             await self._send(target, batch)
         except _TOO_LARGE as error:
-            await self._split(target, batch, error)
+            await self._split(writer, batch, error)
         except (TimeoutError, KafkaTimeoutError) as error:
             self._log.warning(
                 "produce_timed_out", topic=target[0], attempt=attempt, error=str(error)
@@ -235,13 +281,12 @@ class KafkaSink:
         async with asyncio.timeout(self._timeout_s):
             await (await producer.send_batch(builder, topic, partition=partition))
 
-    async def _split(
-        self, target: OutputPartition, batch: Sequence[Answer], error: KafkaError
-    ) -> None:
+    async def _split(self, writer: _Writer, batch: Sequence[Answer], error: KafkaError) -> None:
+        target = writer.target
         if len(batch) > 1:
             middle = len(batch) // 2
-            await self._deliver(target, batch[:middle])
-            await self._deliver(target, batch[middle:])
+            await self._deliver(writer, batch[:middle])
+            await self._deliver(writer, batch[middle:])
             return
         answer = batch[0]
         if answer.is_dead_letter:

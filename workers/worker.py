@@ -191,6 +191,7 @@ class Worker:
 
     async def _gauge(self, parts: Parts) -> None:
         while True:
+            parts.sink.gauge()
             snapshot = parts.engine.snapshot()
             self.metrics.set(m.RUNNING_BATCHES, snapshot.running)
             self.metrics.set(m.FREE_SLOTS, snapshot.free_slots)
@@ -216,6 +217,7 @@ class Worker:
         """Asked by the health server's threads: reads only what is safe to read there."""
         state, parts = self._lifecycle.state, self._parts
         details: dict[str, str | int | bool] = {"state": state.value}
+        blocked: list[str] = []
         healthy = state is not WorkerState.FAILED
         if parts is not None and state in (WorkerState.RUNNING, WorkerState.DRAINING):
             engine, watchdog = parts.engine.state, parts.watchdog
@@ -229,5 +231,8 @@ class Worker:
                 "in_flight": parts.delivery.in_flight,
                 "assigned_partitions": len(self.assigned),
             }
-        ready = healthy and state is WorkerState.RUNNING and bool(self.assigned)
+            if blocked := sorted(parts.sink.blocked):
+                details["blocked_topics"] = ", ".join(blocked)
+        # A blocked topic is no reason to restart: the worker goes on by itself once it is back.
+        ready = healthy and state is WorkerState.RUNNING and bool(self.assigned) and not blocked
         return Health(healthy, ready, details)

@@ -24,6 +24,7 @@ from schemas.errors import FatalError, PoisonError, Reason
 from schemas.record import RawRecord
 from schemas.result import Status
 from schemas.settings import DeliverySettings, Settings
+from tests.fakes.clock import VirtualClock
 from tests.fakes.producer import FakeProducer, LostError
 from workers import kafka_sink
 from workers.kafka_sink import KafkaSink, Receipts
@@ -59,6 +60,7 @@ class Desk:
         self.errors: asyncio.Queue[FatalError] = asyncio.Queue()
         self.changed = asyncio.Event()
         self.metrics = Metrics()
+        self.clock = VirtualClock()
         self.tasks = Tasks(self.errors.put_nowait, get_log("test"))
         self.producer = producer
         settings = Settings(delivery=DeliverySettings(produce_timeout_ms=timeout_ms))
@@ -69,8 +71,9 @@ class Desk:
             too_large=self._too_large,
         )
         self.sink = KafkaSink(
-            settings, [OUT, DLQ], receipts, self.metrics, get_log("test"), self.tasks.spawn
-        )
+            settings, [OUT, DLQ], receipts, self.metrics, get_log("test"), self.tasks.spawn,
+            clock=self.clock,
+        )  # fmt: skip
         self.sink._producer = producer  # type: ignore[assignment]
         self.sink._partitions = {OUT: list(range(partitions)), DLQ: [0, 1]}
 
@@ -160,6 +163,36 @@ async def test_a_broker_that_never_answers_is_given_up_after_the_deadline() -> N
                 await asyncio.sleep(0.001)
         desk.producer.hold.set()
         await desk.settled(1)
+
+
+async def test_a_topic_that_takes_nothing_is_named_until_it_does() -> None:
+    async with a_desk() as desk:
+        desk.producer.hold = asyncio.Event()
+        desk.put(an_answer(0, topic=DLQ, verdict=Reason.BAD_HEADER))
+        while not desk.producer.requests:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        desk.sink.gauge()
+        assert (desk.sink.blocked, desk.metrics.value(m.ANSWERS_BLOCKED, topic=DLQ)) == ({}, 0.0)
+        desk.clock.advance(kafka_sink.BLOCKED_AFTER_S)
+        desk.sink.gauge()
+        assert desk.sink.blocked == {DLQ: kafka_sink.BLOCKED_AFTER_S}
+        assert desk.metrics.value(m.ANSWERS_BLOCKED, topic=DLQ) == kafka_sink.BLOCKED_AFTER_S
+        assert desk.metrics.value(m.ANSWERS_BLOCKED, topic=OUT) == 0.0
+        desk.producer.hold.set()
+        await desk.settled(1)
+        desk.sink.gauge()
+        assert (desk.sink.blocked, desk.metrics.value(m.ANSWERS_BLOCKED, topic=DLQ)) == ({}, 0.0)
+
+
+async def test_a_topic_that_takes_nothing_for_the_stall_time_out_ends_the_worker() -> None:
+    async with a_desk(*[KafkaConnectionError()] * 1_000) as desk:
+        desk.put(an_answer(0))
+        while desk.metrics.value(m.PRODUCE_RETRIES, topic=OUT) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert desk.errors.empty()
+        desk.clock.advance(121.0)
+        async with asyncio.timeout(WAIT_S):
+            assert "'out' has taken no answer for 120 s" in str(await desk.errors.get())
 
 
 async def test_what_can_never_succeed_ends_the_worker() -> None:

@@ -42,6 +42,14 @@ def test_the_interval_is_learned_from_capture_times_and_not_from_pauses() -> Non
     assert found["b"] is None
 
 
+def test_lag_is_that_of_the_latest_frame_and_nobodys_for_the_others() -> None:
+    table = StreamTable(places=1)
+    table.receive("a", 1_000_000, now=0.0, lag_s=3.0)
+    table.receive("a", 1_100_000, now=0.1, lag_s=2.0)
+    table.receive("b", 1_000_000, now=0.1, lag_s=9.0)
+    assert {row.name: row.lag_s for row in table.snapshot()} == {"a": 2.0, OTHER: None}
+
+
 @given(
     places=st.integers(0, 3),
     steps=st.lists(
