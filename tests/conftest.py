@@ -1,8 +1,7 @@
-"""Shared fixtures: a broker and topic names that no other test uses."""
+"""Shared fixtures: brokers, and topic names that no other test uses."""
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,33 +10,46 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from frameloom.broker import EmbeddedBroker
+from tests.rig.choice import BrokerKind, broker_kind, named_broker, why_no_rig
+from tests.rig.kafka import KafkaCluster
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("frameloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("frameloom")
 
-BROKER_VARIABLE = "FRAMELOOM_TEST_BROKER"
-"""Names a broker (`host:port`) to test against; without it the embedded one is started."""
+
+@pytest.fixture(scope="session")
+def kafka_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A real Kafka of one node, which its test may stop, kill and start again; else skipped."""
+    if lacking := why_no_rig():
+        pytest.skip(lacking)
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), proxied=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Bootstrap servers of the session's broker."""
-    named = os.environ.get(BROKER_VARIABLE)
-    if named:
-        yield named
-        return
+def real_kafka(request: pytest.FixtureRequest) -> str:
+    """Bootstrap servers of a real Kafka; the test is skipped where there is none."""
+    named = named_broker()
+    if named is not None:
+        return named
+    cluster: KafkaCluster = request.getfixturevalue("kafka_rig")
+    return cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Bootstrap servers of an embedded broker."""
     log = Path(tmp_path_factory.mktemp("broker")) / "broker.log"
     with EmbeddedBroker(log_path=log) as embedded:
         yield embedded.bootstrap_servers
 
 
 @pytest.fixture(scope="session")
-def embedded_broker(broker: str) -> str:
-    """The session's broker where it is the embedded one; else the test is skipped."""
-    if os.environ.get(BROKER_VARIABLE):
-        pytest.skip(f"the embedded broker only, and {BROKER_VARIABLE} names another")
-    return broker
+def broker(request: pytest.FixtureRequest) -> str:
+    """Bootstrap servers of the session's broker: the best there is (`tests/rig/choice.py`)."""
+    embedded = broker_kind() is BrokerKind.EMBEDDED
+    return request.getfixturevalue("embedded_broker" if embedded else "real_kafka")
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ from tests.fakes.engine import MODEL, ScriptedEngine
 from tests.fakes.lane import FakeDecoder, FakeModel, a_lane
 from tests.integration.kit import (
     LARGE,
-    SESSION_MS,
     SMALL,
     Bench,
     Sent,
@@ -43,6 +42,7 @@ from tests.integration.kit import (
     envelope,
     fake_machinery,
     running,
+    session_ms,
     sources,
     until,
 )
@@ -389,7 +389,7 @@ async def test_a_worker_whose_intake_is_closed_stays_in_the_group(
     broker: str, unique: Unique
 ) -> None:
     kafka = KafkaSettings(
-        max_poll_interval_ms=1_000, session_timeout_ms=SESSION_MS, heartbeat_interval_ms=300,
+        max_poll_interval_ms=1_000, session_timeout_ms=session_ms(), heartbeat_interval_ms=300,
         rebalance_timeout_ms=20_000,
     )  # fmt: skip
     bench = await a_bench(broker, unique, kafka=kafka, flow=FlowSettings(max_items=1))

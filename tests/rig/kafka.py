@@ -72,11 +72,19 @@ def free_ports(count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """One node of a cluster: where it listens and what is special about it."""
+    """One node of a cluster: where it listens and what is special about it.
+
+    Attributes:
+        proxied_port: a second listener, which tells its clients to come to `proxy_port` instead:
+            there a proxy can cut or delay what passes. None without.
+        proxy_port: where that proxy has to listen.
+    """
 
     node_id: int
     broker_port: int
     controller_port: int
+    proxied_port: int | None = None
+    proxy_port: int | None = None
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -174,12 +182,19 @@ class KafkaNode:
 
     def _properties(self) -> dict[str, str]:
         plan, nodes = self.plan, len(self._voters)
-        listeners = f"PLAINTEXT://127.0.0.1:{plan.broker_port}"
+        listeners = advertised = f"PLAINTEXT://127.0.0.1:{plan.broker_port}"
+        if plan.proxied_port is not None:
+            listeners += f",PROXIED://127.0.0.1:{plan.proxied_port}"
+            advertised += f",PROXIED://127.0.0.1:{plan.proxy_port}"
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(plan.node_id),
             "listeners": f"{listeners},CONTROLLER://127.0.0.1:{plan.controller_port}",
-            "advertised.listeners": listeners,
+            "advertised.listeners": advertised,
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,"
+                "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+            ),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / "data"),
             "auto.create.topics.enable": "false",
@@ -210,11 +225,23 @@ class KafkaCluster:
     """`nodes` brokers that know each other. A context manager: leaves no process behind."""
 
     def __init__(
-        self, folder: Path, *, nodes: int = 1, extra: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        nodes: int = 1,
+        proxied: bool = False,
+        extra: Mapping[str, str] | None = None,
     ) -> None:
-        ports = free_ports(2 * nodes)
+        ports = iter(free_ports(4 * nodes))
         plans = [
-            NodePlan(index + 1, ports[2 * index], ports[2 * index + 1], dict(extra or {}))
+            NodePlan(
+                node_id=index + 1,
+                broker_port=next(ports),
+                controller_port=next(ports),
+                proxied_port=next(ports) if proxied else None,
+                proxy_port=next(ports) if proxied else None,
+                extra=dict(extra or {}),
+            )
             for index in range(nodes)
         ]
         self.nodes = [KafkaNode(folder / f"node-{plan.node_id}", plan, plans) for plan in plans]
