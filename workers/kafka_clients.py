@@ -192,7 +192,8 @@ async def stop_client(client: KafkaClient, *, timeout_s: float = STOP_TIMEOUT_S)
 def is_member(consumer: AIOKafkaConsumer) -> bool:
     """Whether the consumer has a place in its group. Without one the library still commits, in
     the way of consumers outside any group, and a broker takes that once nobody is left in it."""
-    coordinator: Any = consumer._coordinator  # noqa: SLF001 (the library says it nowhere else)
+    # The library says it nowhere else.
+    coordinator: Any = consumer._coordinator  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     return coordinator.generation != NO_GENERATION
 
 
