@@ -22,6 +22,7 @@ from frameloom.console import (
     err,
     out,
     print_json,
+    rest_idle_threads,
     run,
     settings_of,
     sigterm_interrupts,
@@ -75,6 +76,7 @@ def worker(
 ) -> None:
     """Run the detection worker until SIGTERM or Ctrl-C, then drain."""
     settings = settings_of(config, bootstrap, overrides)
+    rest_idle_threads()
     from workers.detect import run_worker  # noqa: PLC0415
 
     raise typer.Exit(run_worker(settings))
@@ -119,6 +121,7 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """See it work: broker, producers, worker, a report and an annotated contact sheet."""
+    rest_idle_threads()
     from frameloom.demo import DemoOptions, demo_exit_code, run_demo  # noqa: PLC0415
     from frameloom.demo_screen import show_report  # noqa: PLC0415
 
