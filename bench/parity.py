@@ -239,7 +239,8 @@ def _item(sample: Sample, bucket: Bucket) -> Item:
 
 def _print_table(title: str, weights: Path, device: str) -> bool:
     """Measure and print one model; True when it keeps to the limits."""
-    print(f"\n{title}\n")
+    version = load_model(str(weights), device=device, conf=CONF, iou=IOU).info.version
+    print(f"\n**{title}** (weights {version}, {device})\n")
     print("| bucket | tensor | pictures | boxes | miscounts | voids | least IoU | score diff |")
     print("|---|---|---:|---:|---:|---:|---:|---:|")
     good = True
