@@ -41,24 +41,32 @@ class Answered:
     partition: int = 0
 
 
+def result_of(bench: Bench, answered: Answered, stream: str = "cam") -> bytes:
+    assert answered.status is not None
+    source = Source(bench.route.input, answered.partition, answered.offset)
+    return write_result(
+        ResultMessage(
+            stream_id=stream, seq=0, captured_at_us=0, status=answered.status, width=0, height=0,
+            times=NO_TIMES, source=source,
+        )
+    )  # fmt: skip
+
+
 async def answer(bench: Bench, *answers: Answered, stream: str = "cam") -> None:
     """Answers as a worker writes them, in this order."""
     producer = make_producer(bench.kafka)
     await start_client(producer, bench.kafka)
     try:
         for each in answers:
-            source = Source(bench.route.input, each.partition, each.offset)
             if each.status is None:
-                text = f"{source.topic}/{source.partition}/{source.offset}".encode()
+                source = f"{bench.route.input}/{each.partition}/{each.offset}".encode()
                 await producer.send_and_wait(
-                    bench.route.dead_letter, b"x", b"cam", headers=[("fl-source", text)]
+                    bench.route.dead_letter, b"x", b"cam", headers=[("fl-source", source)]
                 )
-                continue
-            result = ResultMessage(
-                stream_id=stream, seq=0, captured_at_us=0, status=each.status, width=0, height=0,
-                times=NO_TIMES, source=source,
-            )  # fmt: skip
-            await producer.send_and_wait(bench.route.output, write_result(result), b"cam")
+            else:
+                await producer.send_and_wait(
+                    bench.route.output, result_of(bench, each, stream), b"cam"
+                )
     finally:
         await stop_client(producer)
 

@@ -31,8 +31,12 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["demo"], ["produce"], ["consume"], ["topics"], ["dlq", "list"], ["worker"]]
-)
+    "arguments",
+    [
+        [], ["demo"], ["produce"], ["consume"], ["topics"], ["dlq", "list"], ["dlq", "replay"],
+        ["audit"], ["worker"],
+    ],
+)  # fmt: skip
 def test_help_exits_with_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
