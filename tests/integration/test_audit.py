@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -282,6 +283,42 @@ def test_the_table_shows_the_faulty_stream_first_and_says_so(
     assert "not clean" in said.err
 
 
+def test_the_routes_of_a_configuration_are_audited_all_or_by_name(
+    broker: str, unique: Unique, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scene() -> list[Bench]:
+        benches = [await a_bench(broker, unique) for _ in range(2)]
+        for bench in benches:
+            await bench.send(*frames(2))
+        # The second route's order is broken, which the configuration allows; nothing is lost.
+        await answer(benches[0], Answered(0))
+        await answer(benches[1], Answered(1), Answered(0))
+        return benches
+
+    routes = {
+        name: {topic: getattr(bench.route, topic) for topic in ("input", "output", "dead_letter")}
+        for name, bench in zip(("gate", "yard"), asyncio.run(scene()), strict=True)
+    }
+    settings = {
+        "kafka": {"bootstrap_servers": broker},
+        "delivery": {"order": "none"},
+        "routes": [{"name": name, **topics} for name, topics in routes.items()],
+    }
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(settings))
+    base = ["audit", "--config", str(file), "--through", "end", "--json"]
+
+    capsys.readouterr()
+    assert main(base) == 1
+    audits = json.loads(capsys.readouterr().out)["audits"]
+    assert [each["topic"] for each in audits] == [topics["input"] for topics in routes.values()]
+    assert [each["total"]["lost"] for each in audits] == [1, 0]
+    assert main([*base, "--route", "yard"]) == 0
+    assert main([*base, "--route", "gate"]) == 1
+    assert main([*base, "--from", "0:1"]) == 2
+    assert main([*base, "--from", "0:1", "--to", "0:2", "--route", "yard"]) == 0
+
+
 def test_usage_errors_end_with_two(
     broker: str, unique: Unique, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,6 +328,7 @@ def test_usage_errors_end_with_two(
         "takes PARTITION:OFFSET": ["--from", "12"],
         "twice": ["--from", "0:1", "--from", "0:2"],
         "beyond the log's end": ["--to", "0:1"],
+        "beyond the end 0": ["--from", "0:1", "--through", "end"],
         "no partition 7": ["--from", "7:0"],
         "exclude each other": ["--route", "default"],
     }
