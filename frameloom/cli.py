@@ -29,6 +29,9 @@ from frameloom.console import (
 )
 from schemas.errors import ConfigError, FrameloomError
 
+_TYPER_INTERRUPTED = 130
+"""What Typer makes of a KeyboardInterrupt."""
+
 app = typer.Typer(
     name="frameloom",
     help="Frames in on Kafka, YOLOv8 detections out, each frame answered exactly once.",
@@ -45,15 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         app(args=None if arguments is None else list(arguments))
     except SystemExit as ended:
+        if ended.code == _TYPER_INTERRUPTED:
+            err.print("interrupted")
+            return EXIT_FAILED
         return ended.code if isinstance(ended.code, int) else EXIT_FAILED
     except ConfigError as error:
         err.print(f"[bold red]error:[/] {_plain(error)}", soft_wrap=True)
         return EXIT_USAGE
     except FrameloomError as error:
         err.print(f"[bold red]failed:[/] {_plain(error)}", soft_wrap=True)
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        err.print("interrupted")
         return EXIT_FAILED
     return EXIT_DONE
 

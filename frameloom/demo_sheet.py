@@ -97,7 +97,7 @@ def _tile(plan: StreamPlan, jpeg: bytes, answer: Answer, result: ResultMessage) 
     latency_ms = (answer.answered_at_us - result.captured_at_us) / 1000
     size = f"{result.width} x {result.height} · {latency_ms:.0f} ms"
     batch = result.batch
-    how = f"{batch.bucket} · batch of {batch.size}, {batch.closed_by.value}" if batch else ""
+    how = f"{batch.bucket} · batch of {batch.size}" if batch else ""
     return Tile(cast("Picture", picture), result.detections, plan.stream, (size, how))
 
 

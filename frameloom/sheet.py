@@ -145,8 +145,8 @@ def _paste(sheet: Image.Image, draw: ImageDraw.ImageDraw, tile: Tile, place: Pla
     room = place.width - 2 * _TEXT_INSET
     for text, size, colour, below in (
         (tile.title, 19, _TITLE, 17),
-        (tile.captions[0], 15, _QUIET, 39),
-        (tile.captions[1], 15, _QUIET, 58),
+        (tile.captions[0], 14, _QUIET, 39),
+        (tile.captions[1], 14, _QUIET, 58),
     ):
         at = (x + _TEXT_INSET, text_y + below)
         draw.text(at, _cut(text, room, size), font=font_of(size), fill=colour, anchor="lm")
