@@ -1,51 +1,18 @@
-"""Ultralytics YOLOv8 detection models through torch, on CPU and CUDA.
-
-**Weights are trusted input.** An Ultralytics `.pt` is a pickle. It is loaded in Ultralytics'
-restricted mode, which rebuilds known model classes only; whoever trusts a file with classes of its
-own can set `ULTRALYTICS_SAFE_LOAD=false`, and then the file may run any code in this process.
-Restricted or not, load only weights whose origin is known.
-"""
+"""Ultralytics YOLOv8 detection models through torch, on CPU and CUDA."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import pickle
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-# Ultralytics reads these when it is imported. Without them it looks up its home by DNS, and
-# installs whatever package a checkpoint asks for.
-os.environ.setdefault("YOLO_OFFLINE", "true")
-os.environ.setdefault("YOLO_AUTOINSTALL", "false")
-os.environ.setdefault("ULTRALYTICS_SAFE_LOAD", "true")
-
 import torch
-from ultralytics.nn import tasks
-from ultralytics.nn.modules.head import Detect
-from ultralytics.utils import checks, downloads
 
 from pipeline.bucket import Bucket
+from pipeline.checkpoint import read_checkpoint
 from pipeline.letterbox import PAD_VALUE
 from schemas.errors import ConfigError, FatalError
 from schemas.result import ModelInfo
-
-_LOAD_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    pickle.PickleError,
-)
-"""What unpickling a file that is no checkpoint can raise; a bug of ours would surface in tests."""
 
 
 class YoloModel:
@@ -76,7 +43,8 @@ class YoloModel:
         # Channels last is 1.3 to 2 times as fast on a CPU, and how Ultralytics' own `predict` runs.
         self._format = torch.channels_last if device.type == "cpu" else torch.contiguous_format
         self._network = network.to(memory_format=self._format)
-        self._stride = int(_tensor(network, "stride").max())
+        stride: Any = network.stride
+        self._stride = int(stride.max())
         self._info = info
         self._labels = dict(labels)
         self._device = device
@@ -172,11 +140,12 @@ class YoloModel:
 
 
 def load_model(path: str, *, device: str, conf: float, iou: float, threads: int = 0) -> YoloModel:
-    """Load Ultralytics detection weights (trusted input, see above): fused, float32, eval mode.
+    """Load Ultralytics detection weights: fused, float32, eval mode.
+
+    Weights are trusted input: see `pipeline.checkpoint`.
 
     Args:
-        path: a `.pt` file. If it is absent and its name is one that Ultralytics publishes (e.g.
-            `yolov8n.pt`), Ultralytics fetches it to that place; nothing else touches the network.
+        path: a `.pt` file, or a name that Ultralytics publishes (e.g. `yolov8n.pt`).
         device: `cpu`, `cuda`, `cuda:N`, or `auto` for CUDA where there is one.
         conf, iou: the route's thresholds, reported in `ModelInfo`.
         threads: torch's threads within one operation on a CPU; 0 leaves torch's choice.
@@ -186,14 +155,12 @@ def load_model(path: str, *, device: str, conf: float, iou: float, threads: int 
             this worker cannot serve, or no such device.
     """
     where = _find_device(device)
-    file = _find_file(path)
-    network = _read_network(file)
-    labels = _check_head(network, file)
-    network = network.fuse(verbose=False).float().eval().to(where)
+    found = read_checkpoint(path)
+    network = found.network.fuse(verbose=False).float().eval().to(where)
     for weights in network.parameters():
         weights.requires_grad = False
-    info = ModelInfo(file.stem, _digest(file)[:12], "detect", conf, iou)
-    return YoloModel(network, info=info, labels=labels, device=where, threads=threads)
+    info = ModelInfo(found.name, found.digest[:12], "detect", conf, iou)
+    return YoloModel(network, info=info, labels=found.labels, device=where, threads=threads)
 
 
 def _find_device(name: str) -> torch.device:
@@ -208,97 +175,3 @@ def _find_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices")
     return device
-
-
-def _find_file(path: str) -> Path:
-    file = Path(path)
-    if file.suffix != ".pt":
-        raise ConfigError(f"model {path}: Ultralytics weights are .pt files")
-    # Absolute, because Ultralytics deletes and fetches anew a broken file named by its bare name.
-    file = file.absolute()
-    if not file.exists():
-        if file.name not in downloads.GITHUB_ASSETS_NAMES or not file.parent.is_dir():
-            raise ConfigError(f"model {path}: no such file")
-        _fetch(file)
-    if not file.is_file():
-        raise ConfigError(f"model {path}: not a file")
-    return file
-
-
-def _fetch(file: Path) -> None:
-    try:
-        downloads.attempt_download_asset(file)
-    except (OSError, MemoryError) as error:
-        raise ConfigError(
-            f"model {file.name}: no such file, and fetching it from Ultralytics failed; is this "
-            f"machine offline? ({_first_line(error)})"
-        ) from error
-
-
-def _read_network(file: Path) -> tasks.BaseModel:
-    # Whoever imported Ultralytics before this module decided these, so they are set once more.
-    checks.AUTOINSTALL = False  # pyright: ignore[reportPrivateImportUsage]
-    trusted = os.environ.get("ULTRALYTICS_SAFE_LOAD", "true").lower() in {"0", "false", "no", "off"}
-    tasks.SAFE_LOAD = not trusted  # pyright: ignore[reportPrivateImportUsage]
-    try:
-        network = tasks.load_checkpoint(_plain_name(file))[0]
-    except _LOAD_ERRORS as error:
-        raise ConfigError(
-            f"model {file}: not a checkpoint that Ultralytics can load ({_first_line(error)})"
-        ) from error
-    if not isinstance(network, tasks.BaseModel):
-        raise ConfigError(f"model {file}: {type(network).__name__} is no YOLO network")
-    return network
-
-
-def _plain_name(file: Path) -> str:
-    """The file's name, if Ultralytics leaves it as it is; a changed name it would go and fetch."""
-    name = str(file)
-    if checks.check_yolov5u_filename(name.strip().replace("'", ""), verbose=False) != name:
-        raise ConfigError(f"model {file}: Ultralytics cannot load a file of this name; rename it")
-    return name
-
-
-def _check_head(network: tasks.BaseModel, file: Path) -> dict[int, str]:
-    """The labels of a network, if it is one that this worker can serve."""
-    layers: Any = network.model
-    head = layers[-1]
-    if type(head) is not Detect:
-        task = getattr(network, "task", "unknown")
-        raise ConfigError(
-            f"model {file}: a detection model is needed; the task of this one is {task}, "
-            f"its head is {type(head).__name__}"
-        )
-    if head.end2end:
-        raise ConfigError(f"model {file}: end-to-end heads (without NMS) are not supported")
-    inputs = next(network.parameters()).shape[1]
-    if inputs != 3:
-        raise ConfigError(f"model {file}: it takes {inputs} colour channels, frames have 3")
-    return _check_labels(getattr(network, "names", None), int(head.nc), file)
-
-
-def _check_labels(names: Any, classes: int, file: Path) -> dict[int, str]:
-    if classes < 1:
-        raise ConfigError(f"model {file}: it has no classes, so nothing could be detected")
-    pairs = names.items() if isinstance(names, Mapping) else enumerate(names or ())
-    labels = {int(class_id): str(label) for class_id, label in pairs}
-    missing = [class_id for class_id in range(classes) if not labels.get(class_id, "").strip()]
-    if missing or len(labels) != classes:
-        raise ConfigError(
-            f"model {file}: {classes} classes and {len(labels)} labels"
-            + (f"; classes {missing[:5]} have none" if missing else "")
-        )
-    return labels
-
-
-def _tensor(network: torch.nn.Module, name: str) -> torch.Tensor:
-    return getattr(network, name)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
