@@ -218,10 +218,16 @@ def _identity(
     return _Identity(
         stream_id=stream_of_record(record) if stream_id is None else stream_id,
         seq=record.offset if seq is None else seq,
-        captured_at_us=record.timestamp_ms * 1000 if captured_at_us is None else captured_at_us,
+        captured_at_us=_received_us(record) if captured_at_us is None else captured_at_us,
         ordered=stated is not None or key is not None,
         key_mismatch=stated is not None and key is not None and stated != key,
     )
+
+
+def _received_us(record: RawRecord) -> int:
+    """The record's timestamp in Unix microseconds. Producers may set it to any 64-bit number of
+    milliseconds; what does not fit a result's `captured_at_us` is the nearest that does."""
+    return min(max(record.timestamp_ms * 1000, -(2**63)), 2**63 - 1)
 
 
 def stream_of_record(record: RawRecord) -> str:

@@ -606,3 +606,14 @@ def test_the_detail_is_cut_between_characters(detail: str) -> None:
     assert whole.startswith(cut)
     assert len(whole) - len(cut) < 4 or len(cut) > 1020
     cut.decode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "captured_at_us"),
+    [(-1, -1_000), (2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (2**53, 2**53 * 1_000)],
+)
+def test_any_timestamp_of_a_record_fits_a_result(timestamp_ms: int, captured_at_us: int) -> None:
+    """Producers set it, and some brokers take any: no answer could be written otherwise."""
+    frame = read_frame(RawRecord("frames", 0, 0, None, JPEG, timestamp_ms), LIMITS)
+    assert frame.captured_at_us == captured_at_us
+    msgspec.msgpack.encode(frame.captured_at_us)
