@@ -63,6 +63,17 @@ def is_secret(annotation: Any) -> bool:
     return _plain(annotation) is Secret
 
 
+def holds_secret(annotation: Any, value: Any) -> bool:
+    """True when a plain value for this key gives a secret, itself or somewhere inside."""
+    if is_secret(annotation):
+        return value not in (None, "")
+    section = section_of(annotation)
+    if section is None or not isinstance(value, dict):
+        return False
+    known = fields_of(section)
+    return any(holds_secret(known[key].type, value[key]) for key in known if key in value)
+
+
 def is_optional(annotation: Any) -> bool:
     """True for keys that may be null."""
     return type(None) in get_args(_unannotated(annotation))

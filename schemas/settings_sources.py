@@ -17,6 +17,7 @@ from schemas.errors import ConfigError
 from schemas.settings_check import (
     element_of,
     fields_of,
+    holds_secret,
     is_optional,
     is_secret,
     is_text,
@@ -28,6 +29,7 @@ from schemas.settings_keys import Settings
 from schemas.settings_yaml import Path, dotted, read_yaml
 
 ENV_PREFIX = "FRAMELOOM__"
+SET_OPTION = "--set"
 _NULLS = frozenset({"", "~", "null"})
 
 
@@ -99,12 +101,17 @@ def set_changes(overrides: Sequence[str]) -> Iterator[Change]:
         key, equals, text = override.partition("=")
         if not equals:
             # It may be a misspelt secret: nothing of it is shown.
-            raise ConfigError("--set: expected section.key=value, found no '='")
-        yield Change(tuple(key.strip().split(".")), text, f"--set {key.strip()}")
+            raise ConfigError(f"{SET_OPTION}: expected section.key=value, found no '='")
+        yield Change(tuple(key.strip().split(".")), text, f"{SET_OPTION} {key.strip()}")
 
 
 def apply(draft: Draft, change: Change) -> None:
-    """Put one change into the draft. Raises ConfigError for a key that does not exist."""
+    """Put one change into the draft.
+
+    Raises:
+        ConfigError: the key does not exist, or a secret stands on the command line, where every
+            user of the machine can read it.
+    """
     annotation: Any = Settings
     node: Any = draft.content
     path: Path = ()
@@ -113,8 +120,14 @@ def apply(draft: Draft, change: Change) -> None:
         path, annotation = (*path, step.key), step.annotation
         node = _entered(node, step)
     step = _step(annotation, node, change.segments[-1], path, change)
-    node[step.key] = _value(step.annotation, change)
-    draft.record((*path, step.key), change.source)
+    path, value = (*path, step.key), _value(step.annotation, change)
+    if change.source.startswith(SET_OPTION) and holds_secret(step.annotation, value):
+        raise ConfigError(
+            f"{change.source}: arguments are seen by every user of the machine; give a secret in "
+            f"{_variable(path)}, or in a file (kafka.sasl_password_file)"
+        )
+    node[step.key] = value
+    draft.record(path, change.source)
 
 
 @dataclass(frozen=True, slots=True)

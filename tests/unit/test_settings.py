@@ -451,6 +451,22 @@ def test_no_refused_option_shows_a_password(override: str, tmp_path: Path) -> No
     assert "hunter2" not in refusal(env=env, at=tmp_path)
 
 
+@pytest.mark.parametrize(
+    "override", ["kafka.sasl_password=hunter2", "kafka={sasl_password: hunter2, group_id: g}"]
+)
+def test_a_password_may_not_be_an_argument(override: str, tmp_path: Path) -> None:
+    message = refusal(overrides=[override], at=tmp_path)
+    assert message.startswith("--set kafka")
+    assert "FRAMELOOM__KAFKA" in message
+    assert "kafka.sasl_password_file" in message
+    assert "hunter2" not in message
+
+
+def test_an_argument_may_take_a_password_back() -> None:
+    settings = load("kafka.sasl_password=", FRAMELOOM__KAFKA__SASL_PASSWORD=PASSWORD)
+    assert settings.kafka.sasl_password is None
+
+
 def test_a_password_may_stand_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "password").write_text(f"{PASSWORD}\r\n".replace("\r\n", "\n"))
     settings = load(*SASL, f"kafka.sasl_password_file={tmp_path}/password")
@@ -461,20 +477,20 @@ def test_a_password_may_stand_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "more", "words"),
     [
-        (None, [], "No such file"),
-        (b"", [], "is empty"),
-        (b"\n", [], "is empty"),
-        (b"\xff", [], "not UTF-8"),
-        (b"x", ["kafka.sasl_password=hunter2"], "keep one"),
+        (None, {}, "No such file"),
+        (b"", {}, "is empty"),
+        (b"\n", {}, "is empty"),
+        (b"\xff", {}, "not UTF-8"),
+        (b"x", {"FRAMELOOM__KAFKA__SASL_PASSWORD": "hunter2"}, "keep one"),
     ],
 )
 def test_a_password_file_that_cannot_serve(
-    content: bytes | None, more: list[str], words: str, tmp_path: Path
+    content: bytes | None, more: dict[str, str], words: str, tmp_path: Path
 ) -> None:
     if content is not None:
         (tmp_path / "password").write_bytes(content)
     with pytest.raises(ConfigError, match=words) as caught:
-        load(*SASL, f"kafka.sasl_password_file={tmp_path}/password", *more)
+        load(*SASL, f"kafka.sasl_password_file={tmp_path}/password", **more)
     assert "--set kafka.sasl_password_file: kafka.sasl_password_file" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
