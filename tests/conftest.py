@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from frameloom.broker import EmbeddedBroker
@@ -56,3 +58,13 @@ def broker(request: pytest.FixtureRequest) -> str:
 def unique() -> Callable[[str], str]:
     """Makes a name (topic, group) that no other test and no earlier run uses."""
     return lambda stem: f"{stem}-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def unconfigured() -> Iterator[None]:
+    """Leave logging as other tests expect it."""
+    root, library = logging.getLogger(), logging.getLogger("aiokafka")
+    handlers, level, library_level = list(root.handlers), root.level, library.level
+    yield
+    root.handlers[:], root.level, library.level = handlers, level, library_level
+    structlog.reset_defaults()

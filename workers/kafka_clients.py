@@ -14,7 +14,6 @@ Delivery choices written down here, once:
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,11 +28,11 @@ from aiokafka.errors import (
     TopicAlreadyExistsError,
     for_code,
 )
-from aiokafka.helpers import create_ssl_context
 from aiokafka.structs import ConsumerRecord, RecordMetadata
 
 from schemas.errors import ConfigError, TransientError
 from schemas.settings import MIB, KafkaSettings
+from workers.kafka_connection import connection_arguments, why_refused
 
 __all__ = [
     "AIOKafkaAdminClient",
@@ -102,7 +101,7 @@ def make_consumer(
     """
     return AIOKafkaConsumer(
         *topics,
-        **_connection(kafka),
+        **connection_arguments(kafka),
         group_id=kafka.group_id if group else None,
         auto_offset_reset=auto_offset_reset or kafka.auto_offset_reset,
         enable_auto_commit=False,
@@ -136,7 +135,7 @@ def make_producer(
         timeout_ms: after it, an unacknowledged batch fails; `request_timeout_ms` when None.
         linger_ms: how long a record waits for company.
     """
-    settings = _connection(kafka)
+    settings = connection_arguments(kafka)
     if timeout_ms is not None:
         settings["request_timeout_ms"] = timeout_ms
     return AIOKafkaProducer(
@@ -152,7 +151,7 @@ def make_producer(
 
 def make_admin(kafka: KafkaSettings) -> AIOKafkaAdminClient:
     """An administration client. Must be called inside a running event loop."""
-    return AIOKafkaAdminClient(**_connection(kafka))
+    return AIOKafkaAdminClient(**connection_arguments(kafka))
 
 
 async def start_client(
@@ -160,8 +159,11 @@ async def start_client(
 ) -> None:
     """Connect, within `timeout_s` seconds. A client that did not start is closed again.
 
+    When that fails, the brokers are asked why, which takes `ASK_TIMEOUT_S` each at most.
+
     Raises:
         TransientError: no broker answered; the message names the address.
+        ConfigError: a broker answered and refuses us; the message names the setting.
     """
     where = kafka.bootstrap_servers
     try:
@@ -169,10 +171,12 @@ async def start_client(
             await client.start()
     except TimeoutError as error:
         await stop_client(client)
-        raise TransientError(f"no Kafka broker answered at {where} in {timeout_s:g} s") from error
+        silence = TransientError(f"no Kafka broker answered at {where} in {timeout_s:g} s")
+        raise await why_refused(kafka) or silence from error
     except KafkaError as error:
         await stop_client(client)
-        raise TransientError(f"cannot reach a Kafka broker at {where}: {error}") from error
+        unreachable = TransientError(f"cannot reach a Kafka broker at {where}: {error}")
+        raise await why_refused(kafka) or unreachable from error
     except BaseException:
         await stop_client(client)
         raise
@@ -256,43 +260,3 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
     return NewTopic(
         spec.name, spec.partitions, spec.replication_factor, topic_configs=dict(spec.configs)
     )
-
-
-def _connection(kafka: KafkaSettings) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-        "bootstrap_servers": _checked_servers(kafka.bootstrap_servers),
-        "client_id": kafka.client_id,
-        "request_timeout_ms": kafka.request_timeout_ms,
-        "security_protocol": kafka.security_protocol,
-    }
-    if kafka.security_protocol.endswith("SSL"):
-        settings["ssl_context"] = _tls(kafka)
-    if kafka.sasl_mechanism is not None:
-        settings["sasl_mechanism"] = kafka.sasl_mechanism
-        settings["sasl_plain_username"] = kafka.sasl_username
-        # The library type-checks for `str` and prints it nowhere; `str()` sheds the stars.
-        settings["sasl_plain_password"] = (
-            None if not kafka.sasl_password else str(kafka.sasl_password)
-        )
-    return settings
-
-
-def _checked_servers(servers: str) -> list[str]:
-    """`host:port,host:port` as a list. Checked here: the library takes any text for a host."""
-    addresses = [address.strip() for address in servers.split(",") if address.strip()]
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"kafka.bootstrap_servers: {address!r} is not host:port")
-    if not addresses:
-        raise ConfigError("kafka.bootstrap_servers is empty")
-    return addresses
-
-
-def _tls(kafka: KafkaSettings) -> ssl.SSLContext:
-    try:
-        return create_ssl_context(
-            cafile=kafka.ssl_cafile, certfile=kafka.ssl_certfile, keyfile=kafka.ssl_keyfile
-        )
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"kafka.ssl_*: cannot load the certificates: {error}") from error

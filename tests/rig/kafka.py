@@ -78,6 +78,10 @@ class NodePlan:
         proxied_port: a second listener, which tells its clients to come to `proxy_port` instead:
             there a proxy can cut or delay what passes. None without.
         proxy_port: where that proxy has to listen.
+        listeners: further ones by name, with their ports. A name is a protocol of Kafka's, or
+            `MTLS`: TLS that wants a certificate of its clients.
+        scram: credentials that exist from the start, as StorageTool writes them.
+        extra: properties that count instead of ours.
     """
 
     node_id: int
@@ -85,6 +89,8 @@ class NodePlan:
     controller_port: int
     proxied_port: int | None = None
     proxy_port: int | None = None
+    listeners: Mapping[str, int] = field(default_factory=dict[str, int])
+    scram: Sequence[str] = ()
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -118,6 +124,8 @@ class KafkaNode:
         command = [*self._java("-Xmx128m"), "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster_id, "-c", str(self._config)]
         command += ["--standalone"] if standalone else []
+        for credential in self.plan.scram:
+            command += ["--add-scram", credential]
         subprocess.run(command, check=True, timeout=START_TIMEOUT_S, stdout=subprocess.DEVNULL)
 
     def launch(self) -> None:
@@ -186,13 +194,16 @@ class KafkaNode:
         if plan.proxied_port is not None:
             listeners += f",PROXIED://127.0.0.1:{plan.proxied_port}"
             advertised += f",PROXIED://127.0.0.1:{plan.proxy_port}"
+        for name, port in plan.listeners.items():
+            listeners += f",{name}://127.0.0.1:{port}"
+            advertised += f",{name}://127.0.0.1:{port}"
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(plan.node_id),
             "listeners": f"{listeners},CONTROLLER://127.0.0.1:{plan.controller_port}",
             "advertised.listeners": advertised,
             "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,"
+                "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,MTLS:SSL,"
                 "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
             ),
             "controller.listener.names": "CONTROLLER",
@@ -230,9 +241,11 @@ class KafkaCluster:
         *,
         nodes: int = 1,
         proxied: bool = False,
+        listeners: Sequence[str] = (),
+        scram: Sequence[str] = (),
         extra: Mapping[str, str] | None = None,
     ) -> None:
-        ports = iter(free_ports(4 * nodes))
+        ports = iter(free_ports((4 + len(listeners)) * nodes))
         plans = [
             NodePlan(
                 node_id=index + 1,
@@ -240,6 +253,8 @@ class KafkaCluster:
                 controller_port=next(ports),
                 proxied_port=next(ports) if proxied else None,
                 proxy_port=next(ports) if proxied else None,
+                listeners={name: next(ports) for name in listeners},
+                scram=scram,
                 extra=dict(extra or {}),
             )
             for index in range(nodes)

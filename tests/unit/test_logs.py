@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from schemas.settings import LogSettings
 from workers.logs import BURST, PERIOD_S, RecordLog, configure, get_log
-
-
-@pytest.fixture
-def unconfigured() -> Iterator[None]:
-    """Leave logging as other tests expect it."""
-    root, library = logging.getLogger(), logging.getLogger("aiokafka")
-    handlers, level, library_level = list(root.handlers), root.level, library.level
-    yield
-    root.handlers[:], root.level, library.level = handlers, level, library_level
-    structlog.reset_defaults()
 
 
 def test_events_and_library_records_are_json_lines_on_standard_error(
