@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ultralytics.utils.nms import non_max_suppression
 
 from bench.parity import BUCKETS, CONF, DEMO_WEIGHTS, IOU, MAX_DET, compare, measure
-from bench.parity_pictures import samples
+from bench.parity_pictures import photographs, samples
 from bench.random_weights import write_random_yolov8
 from pipeline.bucket import Bucket
 from pipeline.nms import find_candidates, suppress
@@ -28,7 +28,9 @@ def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("bucket", BUCKETS, ids=lambda bucket: bucket.name)
 def test_answers_equal_the_reference_call(weights: Path, bucket: Bucket) -> None:
-    tally = measure(weights, bucket, samples())
+    knows_photographs = weights != DEMO_WEIGHTS
+    pictures = (*photographs(), *samples()) if knows_photographs else samples()
+    tally = measure(weights, bucket, pictures)
     assert tally.voids == 0, f"{tally.voids} of {len(tally.differences)} compare nothing"
     assert tally.miscounts == 0
     assert tally.iou >= 0.99
