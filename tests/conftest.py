@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.rig.kafka import KafkaCluster
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("frameloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("frameloom")
+# As the command line does it: torch's idle threads sleep. Read when torch is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session")
