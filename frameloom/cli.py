@@ -76,9 +76,16 @@ def worker(
         list[str] | None,
         typer.Option("--set", metavar="A.B=C", help="One setting, over file and environment."),
     ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start the worker again when it dies.")
+    ] = False,
 ) -> None:
     """Run the detection worker until SIGTERM or Ctrl-C, then drain."""
     settings = settings_of(config, bootstrap, overrides)
+    if restart:
+        from frameloom.supervise import supervise_worker  # noqa: PLC0415
+
+        raise typer.Exit(supervise_worker(settings.log, config, bootstrap, overrides or ()))
     rest_idle_threads()
     from workers.detect import run_worker  # noqa: PLC0415
 

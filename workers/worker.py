@@ -16,6 +16,7 @@ from schemas.settings import Settings
 from workers.anchor import Anchor, Time
 from workers.assembly import Machinery, Parts, assemble
 from workers.committer import commit_regularly
+from workers.exits import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED
 from workers.health import Health, HealthServer
 from workers.kafka_clients import check_topics
 from workers.lifecycle import Lifecycle, WorkerState
@@ -23,8 +24,6 @@ from workers.logs import get_log
 
 GAUGE_S = 1.0
 ENGINE_STOP_S = 5.0
-
-EXIT_DONE, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 
 
 class Worker:
@@ -197,6 +196,7 @@ class Worker:
             self.metrics.set(m.FREE_SLOTS, snapshot.free_slots)
             for depth in snapshot.depths:
                 self.metrics.set(m.QUEUE_DEPTH, depth.waiting, depth.route, depth.bucket)
+                self.metrics.set(m.BATCH_LIMIT, depth.limit, depth.route, depth.bucket)
             await asyncio.sleep(GAUGE_S)
 
     def _fail(self, error: FatalError) -> None:
