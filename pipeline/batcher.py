@@ -11,12 +11,14 @@ touches a picture. The engine drives it:
 
 A batch closes by the first of: `full`, `window` (a frame's wait is up), `deadline` (its time to
 live forces it), `idle` (see `_idle_ready`), `drain` or `revoke` (told to flush).
+A solo item waits for nobody: nothing else is started until the device is empty, and then it runs
+as a batch of its own (`solo`).
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -41,11 +43,13 @@ class DeviceView:
         slot_free: a closed batch could be started at once.
         compute_idle: no batch is before or inside the model stage.
         backlog_s: predicted seconds until the batches already started have left the model.
+        empty: no batch was started that has not finished, post-processing included.
     """
 
     slot_free: bool
     compute_idle: bool
     backlog_s: float = 0.0
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """Frames waiting in one queue."""
+    """One queue: the frames that wait in it, and the most of them that one batch takes now."""
 
     route: str
     bucket: str
     waiting: int
+    limit: int
 
 
 class Batcher:
@@ -79,19 +84,27 @@ class Batcher:
         self._surface = surface
         self._intervals: defaultdict[str, IntervalTable] = defaultdict(IntervalTable)
         self._queues: dict[tuple[str, str], BucketQueue] = {}
+        self._solo: deque[Item] = deque()
         self._next_batch_id = 1
 
     def __len__(self) -> int:
-        return sum(len(queue) for queue in self._queues.values())
+        return len(self._solo) + sum(len(queue) for queue in self._queues.values())
 
     def depths(self) -> list[QueueDepth]:
         """The depth of every queue that has ever held a frame."""
-        return [QueueDepth(q.route, q.bucket.name, len(q)) for q in self._queues.values()]
+        solo = Counter((item.route, item.bucket.name) for item in self._solo)
+        return [
+            QueueDepth(q.route, q.bucket.name, len(q) + solo[key], q.limit)
+            for key, q in self._queues.items()
+        ]
 
     def add(self, item: Item, now: float) -> None:
         """Queue an item. O(log n)."""
         queue = self._queue(item)
         interval_s = self._learn_interval(item)
+        if item.solo:
+            self._solo.append(item)
+            return
         service_s = self._surface.service_s(item.route, item.bucket.name, len(queue) + 1)
         window_at = item.received_at + self._policy.wait_s(interval_s, service_s)
         due_at, due_by, expires_at = window_at, ClosedBy.WINDOW, math.inf
@@ -99,17 +112,23 @@ class Batcher:
             deadline_at = item.deadline_at - self._deadline_lead_s(item)
             if deadline_at < window_at:
                 due_at, due_by = max(deadline_at, now), ClosedBy.DEADLINE
-            expires_at = item.deadline_at - self._surface.service_s(item.route, item.bucket.name, 1)
+            expires_at = self._expires_at(item)
         queue.add(Entry(item, due_at, due_by, expires_at), interval_s)
 
     def expire(self, now: float) -> list[Item]:
         """Take out the frames whose deadline can no longer be met, even alone."""
-        return [item for queue in self._queues.values() for item in queue.pop_expired(now)]
+        late = [item for queue in self._queues.values() for item in queue.pop_expired(now)]
+        if self._solo:
+            late += [item for item in self._solo if self._expires_at(item) <= now]
+            self._solo = deque(item for item in self._solo if self._expires_at(item) > now)
+        return late
 
     def next(self, now: float, view: DeviceView) -> Decision:
         """Close at most one batch, of the queue whose first frame is due soonest."""
         if not view.slot_free:
             return Decision()
+        if self._solo:
+            return self._close_solo(now) if view.empty else Decision()
         chosen: BucketQueue | None = None
         closed_by = ClosedBy.WINDOW
         for queue in self._queues.values():
@@ -123,7 +142,18 @@ class Batcher:
     def next_due(self, now: float, view: DeviceView) -> float:
         """The earliest instant at which `expire` or `next` may act if nothing else happens (no
         arrival, no change of the device); infinity when only an event can change anything."""
-        return min((self._queue_due(q, now, view) for q in self._queues.values()), default=math.inf)
+        if not self._solo:
+            due = (self._queue_due(q, now, view) for q in self._queues.values())
+            return min(due, default=math.inf)
+        if view.slot_free and view.empty:
+            return now
+        waiting = [queue.expires_at for queue in self._queues.values()]
+        return min([*waiting, *map(self._expires_at, self._solo)])
+
+    def limit(self, route: str, bucket: str, most: int) -> None:
+        """From now on no batch of this queue has more than `most` frames (≥ 1), whatever the
+        bucket allows: the device has no memory for more."""
+        self._queues[route, bucket].limit = most
 
     def flush(
         self, closed_by: ClosedBy, partitions: frozenset[tuple[str, int]] | None = None
@@ -153,6 +183,14 @@ class Batcher:
         intervals.observe(item.stream, frame.captured_at_us, frame.interval_us)
         return intervals.interval_s(item.stream)
 
+    def _expires_at(self, item: Item) -> float:
+        """From here on its deadline can no longer be met, even alone."""
+        return item.deadline_at - self._surface.service_s(item.route, item.bucket.name, 1)
+
+    def _close_solo(self, now: float) -> Decision:
+        item = self._solo.popleft()
+        return Decision(self._batch(self._queue(item), [item], ClosedBy.SOLO, now))
+
     def _deadline_lead_s(self, item: Item) -> float:
         full_s = self._surface.service_s(item.route, item.bucket.name, item.bucket.max_batch)
         return DEADLINE_MARGIN * full_s + DEADLINE_MARGIN_S
@@ -162,7 +200,7 @@ class Batcher:
             return None
         if queue.flushing is not None:
             return queue.flushing
-        if len(queue) >= queue.bucket.max_batch:
+        if len(queue) >= queue.limit:
             return ClosedBy.FULL
         if queue.due_at <= now:
             return queue.due_by
@@ -182,12 +220,12 @@ class Batcher:
     def _close(
         self, queue: BucketQueue, closed_by: ClosedBy, now: float, view: DeviceView
     ) -> Decision:
-        size = min(len(queue), queue.bucket.max_batch)
+        size = min(len(queue), queue.limit)
         service_s = self._surface.service_s(queue.route, queue.bucket.name, size)
         done_at = now + view.backlog_s + service_s
         items: list[Item] = []
         expired: list[Item] = []
-        while len(queue) and len(items) < queue.bucket.max_batch:
+        while len(queue) and len(items) < queue.limit:
             item = queue.pop()
             (items if done_at <= item.deadline_at else expired).append(item)
         return Decision(self._batch(queue, items, closed_by, now), tuple(expired))
@@ -207,7 +245,7 @@ class Batcher:
             return math.inf
         if not view.slot_free:
             return queue.expires_at
-        if queue.flushing is not None or len(queue) >= queue.bucket.max_batch:
+        if queue.flushing is not None or len(queue) >= queue.limit:
             return now
         due_at = min(queue.due_at, queue.expires_at)
         if not (self._policy.idle_launch and view.compute_idle):

@@ -44,11 +44,16 @@ class _StreamPlace:
 
 
 class BucketQueue:
-    """The waiting frames of one (route, bucket)."""
+    """The waiting frames of one (route, bucket).
+
+    Attributes:
+        limit: most frames in one batch, 1 to the bucket's `max_batch`.
+    """
 
     def __init__(self, route: str, bucket: Bucket) -> None:
         self.route = route
         self.bucket = bucket
+        self.limit = bucket.max_batch
         self.forecast = ArrivalForecast()
         self._serial = 0
         self._waiting = 0

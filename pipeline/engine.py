@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pipeline.batcher import Batcher, DeviceView, QueueDepth
+from pipeline.cap import Caps
 from pipeline.item import Batch, Item, Outcome
 from pipeline.ports import Clock, Device
 from pipeline.surface import Surface
@@ -43,6 +44,7 @@ class EngineLoop:
         self._surface = surface
         self._device = device
         self._deliver = deliver
+        self._caps = Caps()
         self._running: dict[int, tuple[Batch, float]] = {}
 
     def turn(self, arrived: Sequence[Item], now: float) -> float:
@@ -54,7 +56,7 @@ class EngineLoop:
         """
         if self._device.failure is not None:
             raise self._device.failure
-        self._settle()
+        self._settle(now)
         for item in arrived:
             self._batcher.add(item, now)
         self._answer_expired(self._batcher.expire(now))
@@ -71,12 +73,18 @@ class EngineLoop:
         """Batches started and not yet finished (post-processing included)."""
         return len(self._running)
 
-    def _settle(self) -> None:
+    def _settle(self, now: float) -> None:
         for done in self._device.collect():
-            batch, times = done.batch, done.times
+            batch, times, size = done.batch, done.times, len(done.batch.items)
             del self._running[batch.batch_id]
             service_s = times.decode_s + times.infer_s + times.post_s
-            self._surface.observe(batch.route, batch.bucket.name, len(batch.items), service_s)
+            # A batch that ran in parts says nothing about how long one run takes.
+            if done.fits is None:
+                self._surface.observe(batch.route, batch.bucket.name, size, service_s)
+            limit = self._caps.observe(batch.route, batch.bucket, size, done.fits, now)
+            if limit is not None:
+                log.warning("%s/%s takes %d frames now", batch.route, batch.bucket.name, limit)
+                self._batcher.limit(batch.route, batch.bucket.name, limit)
             self._deliver(done.outcomes)
 
     def _answer_expired(self, items: Sequence[Item]) -> None:
@@ -94,10 +102,12 @@ class EngineLoop:
                 return
 
     def _view(self, now: float) -> DeviceView:
+        alone = any(batch.items[0].solo for batch, _ in self._running.values())
         return DeviceView(
-            slot_free=self._device.free_slots > 0,
+            slot_free=not alone and self._device.free_slots > 0,
             compute_idle=self._device.compute_idle,
             backlog_s=self._backlog_s(now),
+            empty=not self._running,
         )
 
     def _backlog_s(self, now: float) -> float:

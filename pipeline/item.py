@@ -67,6 +67,7 @@ class Item:
         nbytes: length of the record's value, for flow credits.
         clock_skew: its capture time was more than 5 s in the future and receipt time was used.
         attempts: how often the frame is tried with this one, ≥ 1.
+        solo: it is a suspect: nothing else may be on the device while it is.
     """
 
     attempt_id: int
@@ -82,6 +83,7 @@ class Item:
     nbytes: int = 0
     clock_skew: bool = False
     attempts: int = 1
+    solo: bool = False
 
     @property
     def stream(self) -> str:
@@ -133,6 +135,7 @@ class Outcome:
         batch: the batch it was in, or None if it never joined one.
         index: its row in the batch as planned.
         times: of its batch, or None.
+        attempts: how often it was run here, ≥ 1; more when memory ran out.
     """
 
     item: Item
@@ -142,3 +145,4 @@ class Outcome:
     batch: Batch | None = None
     index: int = 0
     times: StageTimes | None = None
+    attempts: int = 1

@@ -95,6 +95,15 @@ WATERMARK_LAG = _gauge(
 SEQUENCER_HELD = _gauge(
     "sequencer_held", [], "Answers that wait for an earlier one of their stream."
 )
+OUT_OF_MEMORY = _counter(
+    "out_of_memory", ["route", "bucket"], "Batches that found no memory and were run in parts."
+)
+BATCH_LIMIT = _gauge(
+    "batch_limit", ["route", "bucket"], "Most frames per batch now; less after memory ran out."
+)
+SUSPECTS = _gauge(
+    "suspects", [], "Records that were inside when a worker died, and are not yet cleared."
+)
 KEY_MISMATCHES = _counter(
     "key_mismatches", ["route"], "Frames whose stream_id differs from the key."
 )
@@ -126,9 +135,9 @@ STREAM_TABLE = (STREAM_RECEIVED, STREAM_ANSWERED, STREAM_INTERVAL, STREAM_LAG)
 TABLE = (
     RECEIVED, RECEIVED_BYTES, ANSWERED, DEAD_LETTERED, ABANDONED, IN_FLIGHT, IN_FLIGHT_BYTES,
     BATCHES, BATCH_SIZE, BATCH_FILL, QUEUE_DEPTH, RUNNING_BATCHES, FREE_SLOTS, STAGE_SECONDS,
-    LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEQUENCER_HELD, KEY_MISMATCHES, CLOCK_SKEWS,
-    LATE_COMPLETIONS, REBALANCES, ASSIGNED, PRODUCE_RETRIES, ANSWERS_BLOCKED,
-    COMMITS, *STREAM_TABLE,
+    LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEQUENCER_HELD, OUT_OF_MEMORY, BATCH_LIMIT, SUSPECTS,
+    KEY_MISMATCHES, CLOCK_SKEWS, LATE_COMPLETIONS, REBALANCES, ASSIGNED, PRODUCE_RETRIES,
+    ANSWERS_BLOCKED, COMMITS, *STREAM_TABLE,
 )  # fmt: skip
 
 

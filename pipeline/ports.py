@@ -98,11 +98,16 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchDone:
-    """A batch that left its device: one outcome per item, in the batch's order."""
+    """A batch that left its device: one outcome per item, in the batch's order.
+
+    Attributes:
+        fits: where memory ran out, the most of its rows that went through at once; else None.
+    """
 
     batch: Batch
     outcomes: tuple[Outcome, ...]
     times: StageTimes
+    fits: int | None = None
 
 
 class Device(Protocol):

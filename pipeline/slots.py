@@ -1,9 +1,8 @@
-"""Slots: the double buffer of a device, and the device that runs batches through it.
+"""The device: three stages with a thread each, and slots that batches pass through them in.
 
-A slot owns the input tensor of one batch. It is taken when a batch starts, handed from the decode
-stage to the model stage, and free again when the model's results have left it; post-processing
-works on those results and does not hold the slot. So while one batch infers, the next is decoded
-into the other slot.
+A slot is taken when a batch starts, handed from the decode stage to the model stage, and free again
+when the model's results have left it; post-processing works on those results and does not hold the
+slot. So while one batch infers, the next is decoded into the other slot.
 """
 
 from __future__ import annotations
@@ -13,67 +12,27 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TypeVar
 
 import torch
 
-from pipeline.bucket import Bucket
-from pipeline.isolate import Piece, isolate
+from pipeline.guard import Guard, Unguarded
+from pipeline.isolate import Piece, isolate, most_that_fit
 from pipeline.item import Batch, Outcome, StageTimes
+from pipeline.journal import Stage
 from pipeline.letterbox import PAD_VALUE
+from pipeline.native_calls import NativeCalls
 from pipeline.ports import BatchDone, Clock, Lane
-from schemas.errors import FatalError, PoisonError, Reason
+from pipeline.slot import Slot, SlotState
+from pipeline.witness import harmless
+from schemas.errors import FatalError, PoisonError, Reason, TransientError
 from schemas.result import Detection
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-class SlotState(Enum):
-    """FREE → DECODING → DECODED → INFERRING → FREE."""
-
-    FREE = "free"
-    DECODING = "decoding"
-    DECODED = "decoded"
-    INFERRING = "inferring"
-
-
-_NEXT = {
-    SlotState.FREE: SlotState.DECODING,
-    SlotState.DECODING: SlotState.DECODED,
-    SlotState.DECODED: SlotState.INFERRING,
-    SlotState.INFERRING: SlotState.FREE,
-}
-
-
-class Slot:
-    """One half of the double buffer: an input buffer that grows to the largest bucket and stays.
-
-    The state is changed under the device's lock; the buffer belongs to the stage that has the slot.
-    """
-
-    def __init__(self, index: int, torch_device: torch.device) -> None:
-        self.index = index
-        self.state = SlotState.FREE
-        self._buffer = torch.empty(0, dtype=torch.uint8, device=torch_device)
-
-    def enter(self, state: SlotState) -> None:
-        """The one legal next state, or RuntimeError."""
-        if _NEXT[self.state] is not state:
-            raise RuntimeError(f"slot {self.index}: {self.state.value} → {state.value} is illegal")
-        self.state = state
-
-    def frames(self, bucket: Bucket) -> torch.Tensor:
-        """uint8 (bucket.max_batch, height, width, 3), a view of the slot's buffer."""
-        shape = (bucket.max_batch, bucket.height, bucket.width, 3)
-        size = bucket.max_batch * bucket.height * bucket.width * 3
-        if self._buffer.numel() < size:
-            self._buffer = torch.empty(size, dtype=torch.uint8, device=self._buffer.device)
-        return self._buffer[:size].view(shape)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +45,10 @@ class _Work:
     decode_s: float = 0.0
     infer_s: float = 0.0
     errors: list[PoisonError | None] = field(default_factory=list[PoisonError | None])
+    attempts: list[int] = field(default_factory=list[int])
+    """Per item of the batch: how often it was run."""
+    fits: int | None = None
+    """See `BatchDone.fits`."""
     rows: list[int] = field(default_factory=list[int])
     """Indices of `batch.items` that were decoded, in order."""
     raw: torch.Tensor | None = None
@@ -104,6 +67,7 @@ class ThreadedDevice:
         lanes: route name → decoder, model and post-processor. Each is used by one thread only.
         slots: batches between start and the end of their model stage, ≥ 1.
         torch_device: where the slots' input tensors live.
+        guard: stands around every native call.
         clock: monotonic seconds.
     """
 
@@ -113,9 +77,11 @@ class ThreadedDevice:
         *,
         slots: int = 2,
         torch_device: str = "cpu",
+        guard: Guard | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._lanes = lanes
+        self._native = NativeCalls(guard or Unguarded(), cuda=torch_device.startswith("cuda"))
         self._clock = clock
         self._lock = threading.Lock()
         self._slots = [Slot(index, torch.device(torch_device)) for index in range(slots)]
@@ -193,10 +159,10 @@ class ThreadedDevice:
                     if outbox is not None:
                         outbox.put(work)
             except FatalError as error:
-                self._fail(error)
+                self._fail(FatalError(f"the {name} stage: {error}"))
             except Exception as error:
                 log.exception("the %s stage failed", name)
-                self._fail(FatalError(f"{name}: {type(error).__name__}: {error}"))
+                self._fail(FatalError(f"the {name} stage: {type(error).__name__}: {error}"))
             finally:
                 if outbox is not None:
                     outbox.put(None)  # the stages behind end too
@@ -213,7 +179,7 @@ class ThreadedDevice:
         batch = work.batch
         out = work.slot.frames(batch.bucket)
         began = self._clock()
-        work.errors = self._lanes[batch.route].decoder.decode(batch.items, out)
+        self._decode_items(work, out)
         work.decode_s = self._clock() - began
         work.rows = [index for index, error in enumerate(work.errors) if error is None]
         if work.rows and len(work.rows) < len(batch.items):
@@ -221,6 +187,29 @@ class ThreadedDevice:
             out[: len(work.rows)] = out[work.rows]
         with self._lock:
             work.slot.enter(SlotState.DECODED)
+
+    def _decode_items(self, work: _Work, out: torch.Tensor) -> None:
+        items, decoder = work.batch.items, self._lanes[work.batch.route].decoder
+
+        def decode(start: int, stop: int) -> list[PoisonError | None]:
+            chosen = items[start:stop]
+            return self._native.run(
+                Stage.DECODE, chosen, lambda: decoder.decode(chosen, out[start:stop])
+            )
+
+        def healthy() -> bool:
+            witness = [harmless(items[0])]
+            row = torch.empty_like(out[:1])
+            return self._native.works(Stage.DECODE, lambda: decoder.decode(witness, row))
+
+        pieces = isolate(len(items), decode, healthy, self._native.pause)
+        for piece in pieces:
+            work.attempts += [piece.attempts] * (piece.stop - piece.start)
+            if piece.error is not None:
+                work.errors.append(_traced(piece.error, Stage.DECODE, Reason.INTERNAL_ERROR))
+            else:
+                work.errors += piece.value or []
+        work.fits = most_that_fit(pieces)
 
     def _infer(self, work: _Work) -> None:
         with self._lock:
@@ -237,17 +226,22 @@ class ThreadedDevice:
         model = self._lanes[work.batch.route].model
         frames = work.slot.frames(work.batch.bucket)
 
-        def infer(start: int, stop: int) -> torch.Tensor:
-            raw = model.infer(frames[start:stop])
+        def forward(rows: torch.Tensor) -> torch.Tensor:
+            raw = model.infer(rows)
             if raw.is_cuda:
                 torch.cuda.current_stream(raw.device).synchronize()
             return raw
 
-        def healthy() -> bool:
-            return _works(lambda: model.infer(torch.full_like(frames[:1], PAD_VALUE)))
+        def infer(start: int, stop: int) -> torch.Tensor:
+            chosen = [work.batch.items[index] for index in work.rows[start:stop]]
+            return self._native.run(Stage.INFER, chosen, lambda: forward(frames[start:stop]))
 
-        pieces = isolate(len(work.rows), infer, healthy)
-        self._take_errors(work, pieces, stage="infer")
+        def healthy() -> bool:
+            blank = torch.full_like(frames[:1], PAD_VALUE)
+            return self._native.works(Stage.INFER, lambda: forward(blank))
+
+        pieces = isolate(len(work.rows), infer, healthy, self._native.pause)
+        self._take_errors(work, pieces, Stage.INFER)
         good = [piece.value for piece in pieces if piece.value is not None]
         work.raw = good[0] if len(good) == 1 else torch.cat(good) if good else None
 
@@ -271,10 +265,11 @@ class ThreadedDevice:
                 batch=batch,
                 index=index,
                 times=times,
+                attempts=work.attempts[index],
             )
             for index, item in enumerate(batch.items)
         )
-        self._done.append(BatchDone(batch, outcomes, times))
+        self._done.append(BatchDone(batch, outcomes, times, work.fits))
         self._notify()
 
     def _detections(self, work: _Work) -> dict[int, tuple[Detection, ...]]:
@@ -286,43 +281,51 @@ class ThreadedDevice:
         geometries = [work.batch.items[index].geometry for index in work.rows]
 
         def post(start: int, stop: int) -> list[tuple[Detection, ...]]:
-            return postprocessor.detections(raw[start:stop], geometries[start:stop])
-
-        def healthy() -> bool:
-            return _works(
-                lambda: postprocessor.detections(torch.zeros_like(raw[:1]), geometries[:1])
+            chosen = [work.batch.items[index] for index in work.rows[start:stop]]
+            return self._native.run(
+                Stage.POST,
+                chosen,
+                lambda: postprocessor.detections(raw[start:stop], geometries[start:stop]),
             )
 
-        pieces = isolate(len(work.rows), post, healthy)
-        self._take_errors(work, pieces, stage="post")
+        def healthy() -> bool:
+            nothing = torch.zeros_like(raw[:1])
+            return self._native.works(
+                Stage.POST, lambda: postprocessor.detections(nothing, geometries[:1])
+            )
+
+        pieces = isolate(len(work.rows), post, healthy, self._native.pause)
+        self._take_errors(work, pieces, Stage.POST)
         rows = [row for piece in pieces if piece.value is not None for row in piece.value]
         return dict(zip(work.rows, rows, strict=True))
 
     @staticmethod
-    def _take_errors(work: _Work, pieces: Sequence[Piece[T]], *, stage: str) -> None:
-        """Turn the culprits among `work.rows` into errors and keep the others."""
+    def _take_errors(work: _Work, pieces: list[Piece[T]], stage: Stage) -> None:
+        """Turn the culprits among `work.rows` into errors and keep the others.
+
+        Raises:
+            FatalError: a row alone found no memory. All rows of a bucket need the same, so it is
+                not the frame's doing.
+        """
         kept: list[int] = []
         for piece in pieces:
             indices = work.rows[piece.start : piece.stop]
+            for index in indices:
+                work.attempts[index] += piece.attempts - 1
             if piece.error is None:
                 kept.extend(indices)
+            elif isinstance(piece.error, TransientError):
+                raise FatalError(f"not even for one frame: {piece.error}")
             else:
-                work.errors[indices[0]] = _traced(piece.error, stage)
+                work.errors[indices[0]] = _traced(piece.error, stage, Reason.INFERENCE_FAILED)
         work.rows = kept
+        fits = most_that_fit(pieces)
+        if fits is not None:
+            work.fits = fits if work.fits is None else min(fits, work.fits)
 
 
-def _works(call: Callable[[], object]) -> bool:
-    try:
-        call()
-    except Exception:
-        log.exception("a device stage fails on harmless input")
-        return False
-    return True
-
-
-def _traced(error: Exception, stage: str) -> PoisonError:
+def _traced(error: Exception, stage: Stage, code: Reason) -> PoisonError:
     """The dead letter of the one frame that made its batch fail."""
     if isinstance(error, PoisonError):
         return error
-    detail = f"{type(error).__name__}: {error}"
-    return PoisonError(Reason.INFERENCE_FAILED, detail, stage=stage)
+    return PoisonError(code, f"{type(error).__name__}: {error}", stage=stage.value)

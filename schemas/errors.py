@@ -45,6 +45,10 @@ class Reason(StrEnum):
     """The model failed on this frame alone, after its batch was bisected."""
     RESULT_TOO_LARGE = "result_too_large"
     """The answer is larger than the output topic takes."""
+    CRASH = "crash"
+    """The worker died with the record in native code, repeatedly, the last time with it alone."""
+    TIMEOUT = "timeout"
+    """Native code did not return from the record in time, repeatedly, the last time alone."""
     INTERNAL_ERROR = "internal_error"
     """An unexpected error that could be traced to this record alone."""
 

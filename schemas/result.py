@@ -28,6 +28,8 @@ class ClosedBy(StrEnum):
     DEADLINE = "deadline"
     DRAIN = "drain"
     REVOKE = "revoke"
+    SOLO = "solo"
+    """A frame under suspicion of crashing the worker, alone on the device."""
 
 
 class Detection(msgspec.Struct, frozen=True):

@@ -48,6 +48,7 @@ def an_item(
     interval_s: float | None = None,
     data: bytes = b"",
     size: tuple[int, int] = (96, 64),
+    solo: bool = False,
 ) -> Item:
     """An item of a stream whose capture times follow `received_at`. `size` is width, height."""
     return Item(
@@ -68,4 +69,5 @@ def an_item(
         received_at=received_at,
         deadline_at=deadline_at,
         nbytes=len(data),
+        solo=solo,
     )

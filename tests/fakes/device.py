@@ -40,6 +40,8 @@ class FakeDevice:
     ) -> None:
         self.started: list[Batch] = []
         self.failure: FatalError | None = None
+        self.room: int | None = None
+        """The most rows for which there is memory; None for all."""
         self._clock = clock
         self._costs = (decode_s, infer_s, post_s)
         self._slots = slots
@@ -84,9 +86,15 @@ class FakeDevice:
                     for i, item in enumerate(run.batch.items)
                 ),
                 run.times,
+                self._fits(len(run.batch.items)),
             )
             for run in done
         ]
+
+    def _fits(self, size: int) -> int | None:
+        if self.room is None or size <= self.room:
+            return None
+        return self.room
 
     def close(self) -> None:
         self.closed = True

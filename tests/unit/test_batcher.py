@@ -313,6 +313,81 @@ def test_a_flush_is_over_when_what_waited_then_has_left() -> None:
     assert closed(batcher, NOW, BUSY) is None
 
 
+# -- solo ----------------------------------------------------------------------------------------
+
+EMPTY = DeviceView(slot_free=True, compute_idle=True, empty=True)
+
+
+def test_a_suspect_leaves_alone_and_at_once_when_the_device_is_empty() -> None:
+    batcher = a_batcher()
+    for index in range(SMALL.max_batch):
+        batcher.add(an_item(f"cam{index}"), NOW)
+    batcher.add(an_item("suspect", solo=True), NOW)
+    assert batcher.next_due(NOW, EMPTY) == NOW
+    batch = closed(batcher, NOW, EMPTY)
+    assert streams_of(batch) == ["suspect"]
+    assert batch is not None
+    assert batch.closed_by is ClosedBy.SOLO
+    following = closed(batcher, NOW, EMPTY)
+    assert following is not None
+    assert len(following.items) == SMALL.max_batch
+
+
+@pytest.mark.parametrize("view", [IDLE, BUSY, FULLY_BUSY])
+def test_while_a_suspect_waits_for_the_device_to_empty_nothing_else_starts(
+    view: DeviceView,
+) -> None:
+    batcher = a_batcher()
+    for index in range(2 * SMALL.max_batch):
+        batcher.add(an_item(f"cam{index}"), NOW)
+    batcher.add(an_item("suspect", solo=True), NOW)
+    batcher.flush(ClosedBy.DRAIN)
+    assert closed(batcher, NOW + 9, view) is None
+    assert batcher.next_due(NOW + 9, view) == math.inf
+    assert len(batcher) == 2 * SMALL.max_batch + 1
+    assert batcher.depths()[0].waiting == 2 * SMALL.max_batch + 1
+
+
+def test_several_suspects_leave_one_by_one_in_order() -> None:
+    batcher = a_batcher()
+    for index in range(3):
+        batcher.add(an_item(f"cam{index}", solo=True), NOW)
+    assert [streams_of(closed(batcher, NOW, EMPTY)) for _ in range(3)] == [
+        ["cam0"], ["cam1"], ["cam2"],
+    ]  # fmt: skip
+    assert closed(batcher, NOW, EMPTY) is None
+    assert not len(batcher)
+
+
+def test_a_suspect_expires_like_anybody() -> None:
+    batcher = a_batcher()
+    batcher.add(an_item("late", solo=True, deadline_at=NOW + 1.0), NOW)
+    batcher.add(an_item("patient", solo=True), NOW)
+    assert batcher.next_due(NOW, BUSY) == NOW + 1.0
+    assert batcher.expire(NOW + 0.5) == []
+    assert [item.stream for item in batcher.expire(NOW + 1.0)] == ["late"]
+    assert streams_of(closed(batcher, NOW + 1.0, EMPTY)) == ["patient"]
+
+
+# -- limit ---------------------------------------------------------------------------------------
+
+
+def test_a_limit_makes_batches_smaller_until_it_is_lifted() -> None:
+    batcher = a_batcher()
+    for index in range(3 * SMALL.max_batch):
+        batcher.add(an_item(f"cam{index}"), NOW)
+    batcher.limit("default", SMALL.name, 1)
+    assert batcher.depths()[0].limit == 1
+    for _ in range(3):
+        batch = closed(batcher, NOW, BUSY)
+        assert batch is not None
+        assert (len(batch.items), batch.closed_by) == (1, ClosedBy.FULL)
+    batcher.limit("default", SMALL.name, SMALL.max_batch)
+    batch = closed(batcher, NOW, BUSY)
+    assert batch is not None
+    assert len(batch.items) == SMALL.max_batch
+
+
 # -- properties ----------------------------------------------------------------------------------
 
 policies = st.sampled_from([WINDOW, INTERVAL, FixedPolicy(0.2)])

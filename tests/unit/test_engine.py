@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -71,7 +72,12 @@ def test_items_come_back_answered() -> None:
 def test_drain_answers_everything_that_waits_and_then_stops() -> None:
     rig = Rig(PATIENT)
     rig.engine.start()
-    rig.engine.submit([an_item(f"cam{i}", data=b"\x01") for i in range(SMALL.max_batch + 1)])
+    rig.engine.submit(
+        [
+            an_item(f"cam{i}", data=b"\x01", received_at=time.monotonic())
+            for i in range(SMALL.max_batch + 1)
+        ]
+    )
     rig.engine.drain()
     assert rig.engine.stop(DEADLINE_S)
     assert len(rig.outcomes) == SMALL.max_batch + 1
@@ -83,7 +89,7 @@ def test_drain_answers_everything_that_waits_and_then_stops() -> None:
 def test_flush_closes_by_revoke_and_the_engine_goes_on() -> None:
     rig = Rig(PATIENT)
     rig.engine.start()
-    rig.engine.submit([an_item(data=b"\x01")])
+    rig.engine.submit([an_item(data=b"\x01", received_at=time.monotonic())])
     rig.engine.flush(ClosedBy.REVOKE, frozenset({("frames", 0)}))
     rig.until(lambda: len(rig.outcomes) == 1)
     batch = rig.outcomes[0].batch
@@ -102,7 +108,7 @@ def test_items_are_refused_unless_running(stage: str) -> None:
     if stage == "stopped":
         assert rig.engine.stop(DEADLINE_S)
     with pytest.raises(RuntimeError, match="takes no items"):
-        rig.engine.submit([an_item()])
+        rig.engine.submit([an_item(received_at=time.monotonic())])
     rig.device.close()
 
 
@@ -129,10 +135,10 @@ def test_a_device_failure_is_reported_once_and_the_engine_fails() -> None:
 
     rig.model.before = broken
     rig.engine.start()
-    rig.engine.submit([an_item(data=b"\x01")])
+    rig.engine.submit([an_item(data=b"\x01", received_at=time.monotonic())])
     rig.until(lambda: bool(rig.failures))
     assert [str(error) for error in rig.failures] == [
-        "fails on harmless input too: RuntimeError: device lost"
+        "the model stage: fails on harmless input too: RuntimeError: device lost"
     ]
     assert rig.engine.stop(DEADLINE_S)
     assert rig.engine.state is EngineState.FAILED
@@ -149,7 +155,7 @@ def test_a_failing_consumer_of_outcomes_fails_the_engine() -> None:
     surface = Surface()
     engine = Engine(Batcher(EAGER, surface), surface, rig.device, deliver=refuse, fail=rig._fail)
     engine.start()
-    engine.submit([an_item(data=b"\x01")])
+    engine.submit([an_item(data=b"\x01", received_at=time.monotonic())])
     rig.until(lambda: bool(rig.failures))
     assert engine.stop(DEADLINE_S)
     assert engine.state is EngineState.FAILED
@@ -159,7 +165,12 @@ def test_the_snapshot_shows_what_waits() -> None:
     rig = Rig(PATIENT)
     assert rig.engine.snapshot().state is EngineState.NEW
     rig.engine.start()
-    rig.engine.submit([an_item(f"cam{i}", data=b"\x01") for i in range(SMALL.max_batch + 1)])
+    rig.engine.submit(
+        [
+            an_item(f"cam{i}", data=b"\x01", received_at=time.monotonic())
+            for i in range(SMALL.max_batch + 1)
+        ]
+    )
     rig.until(lambda: len(rig.outcomes) == SMALL.max_batch)
     snapshot = rig.engine.snapshot()
     assert snapshot.state is EngineState.RUNNING

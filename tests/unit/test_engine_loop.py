@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.batcher import Batcher
+from pipeline.bucket import Bucket
 from pipeline.engine import EngineLoop
-from pipeline.item import Outcome
+from pipeline.item import Item, Outcome
 from pipeline.surface import Surface
 from pipeline.window import ConstantPolicy, IntervalPolicy
 from schemas.errors import FatalError
@@ -195,3 +196,62 @@ def test_every_admitted_item_has_exactly_one_outcome(
     drive(rig.loop, rig.device, rig.clock, arrivals)
     assert sorted(o.item.attempt_id for o in rig.outcomes) == [i.attempt_id for _, i in arrivals]
     assert rig.loop.idle
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.0, 0.3), st.integers(0, 3), st.sampled_from([SMALL, LARGE]), st.booleans()
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    st.integers(1, 3),
+)
+def test_a_suspect_has_the_device_to_itself(
+    steps: list[tuple[float, int, Bucket, bool]], slots: int
+) -> None:
+    rig = a_rig(0.1, 0.2, 0.1, slots=slots)
+    arrivals: list[tuple[float, Item]] = []
+    now = rig.clock()
+    for seq, (passed, stream, bucket, solo) in enumerate(steps):
+        now += passed
+        item = an_item(f"cam{stream}", seq, received_at=now, bucket=bucket, solo=solo)
+        arrivals.append((now, item))
+    drive(rig.loop, rig.device, rig.clock, arrivals)
+    assert sorted(o.item.attempt_id for o in rig.outcomes) == sorted(
+        item.attempt_id for _, item in arrivals
+    )
+    spans: dict[int, tuple[float, float]] = {}
+    for outcome in rig.outcomes:
+        assert outcome.batch is not None
+        assert outcome.times is not None
+        spans[outcome.batch.batch_id] = (outcome.times.started_at, outcome.times.finished_at)
+        solo = outcome.batch.closed_by is ClosedBy.SOLO
+        assert solo == outcome.item.solo
+        assert not solo or len(outcome.batch.items) == 1
+    alone = [o.batch.batch_id for o in rig.outcomes if o.batch is not None and o.item.solo]
+    for number in alone:
+        began, ended = spans.pop(number)
+        assert all(end <= began or start >= ended for start, end in spans.values())
+
+
+def test_a_shortage_of_memory_lowers_the_cap_and_its_end_raises_it() -> None:
+    rig = a_rig(0.0, 0.1, 0.0)
+    rig.device.room = 2
+
+    def run(count: int) -> list[int]:
+        before = len(rig.device.started)
+        start = rig.clock()
+        items = [an_item(f"cam{i}", received_at=start) for i in range(count)]
+        drive(rig.loop, rig.device, rig.clock, [(start, item) for item in items])
+        return [len(batch.items) for batch in rig.device.started[before:]]
+
+    assert run(4) == [4]
+    assert run(8) == [2, 2, 2, 2]
+    rig.device.room = None
+    for _ in range(20):
+        rig.clock.advance(60.0)
+        run(8)
+    assert run(8) == [4, 4]
+    assert len(rig.outcomes) == 4 + 8 + 20 * 8 + 8

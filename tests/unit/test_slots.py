@@ -5,14 +5,20 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 import torch
 
+from pipeline import native_calls
+from pipeline.guard import Guard
 from pipeline.item import Batch, Item
+from pipeline.journal import Stage
 from pipeline.ports import BatchDone, Lane
-from pipeline.slots import Slot, SlotState, ThreadedDevice
-from schemas.errors import FatalError, Reason
+from pipeline.retry import Backoff
+from pipeline.slot import Slot, SlotState
+from pipeline.slots import ThreadedDevice
+from schemas.errors import FatalError, Reason, TransientError
 from schemas.result import ClosedBy
 from tests.builders import LARGE, SMALL, an_item
 from tests.fakes.lane import BAD_PICTURE, FakeDecoder, FakeModel, FakePostprocessor
@@ -22,10 +28,11 @@ _ids = itertools.count(1)
 
 
 class Rig:
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
         self.decoder, self.model = FakeDecoder(), FakeModel()
         self.post = FakePostprocessor()
-        self.device = ThreadedDevice({"default": Lane(self.decoder, self.model, self.post)})
+        lane = Lane(self.decoder, self.model, self.post)
+        self.device = ThreadedDevice({"default": lane}, guard=guard)
         self._changed = threading.Condition()
         self.device.listen(self._notify)
 
@@ -49,6 +56,11 @@ class Rig:
         if self.device.failure is not None:
             raise self.device.failure
         return done[0]
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_calls, "BACKOFF", Backoff(0.0, 0.0, lambda: 0.0))
 
 
 @pytest.fixture
@@ -117,13 +129,127 @@ def test_a_broken_model_is_fatal_and_no_frame_is_blamed(rig: Rig) -> None:
     assert rig.device.collect() == []
 
 
-def test_a_decoder_that_raises_breaks_its_contract_and_is_fatal(rig: Rig) -> None:
+def test_a_decoder_that_raises_on_a_harmless_picture_too_is_fatal(rig: Rig) -> None:
     def broken(items: Sequence[Item]) -> None:
         raise RuntimeError("bug")
 
     rig.decoder.before = broken
     with pytest.raises(FatalError, match="decode"):
         rig.run(pictures(1))
+
+
+def test_an_exception_that_one_picture_makes_the_decoder_raise_costs_that_picture(rig: Rig) -> None:
+    def choke(items: Sequence[Item]) -> None:
+        if any(bytes(item.frame.data) == bytes([66]) for item in items):
+            raise ZeroDivisionError("nobody foresaw 66")
+
+    rig.decoder.before = choke
+    done = rig.run(pictures(1, None, 66, 4))
+    assert levels_of(done) == [1, Reason.DECODE_FAILED, Reason.INTERNAL_ERROR, 4]
+    error = done.outcomes[2].error
+    assert error is not None
+    assert (error.stage, "ZeroDivisionError: nobody foresaw 66" in error.detail) == ("decode", True)
+    assert [outcome.attempts for outcome in done.outcomes] == [1] * 4
+
+
+@pytest.mark.parametrize("shortage", [MemoryError(), torch.OutOfMemoryError()])
+def test_a_batch_that_finds_no_memory_is_run_in_parts_and_nobody_is_blamed(
+    rig: Rig, shortage: Exception
+) -> None:
+    def small_device(levels: list[int]) -> None:
+        if len(levels) > 2:
+            raise shortage
+
+    rig.model.before = small_device
+    done = rig.run(pictures(1, 2, 3, 4))
+    assert levels_of(done) == [1, 2, 3, 4]
+    assert rig.model.batch_sizes == [2, 2]
+    assert done.fits == 2
+    assert [outcome.attempts for outcome in done.outcomes] == [2] * 4
+    rig.model.before = lambda levels: None
+    assert rig.run(pictures(1, 2, 3, 4)).fits is None
+
+
+def test_decoding_that_finds_no_memory_is_done_in_parts(rig: Rig) -> None:
+    def small_host(items: Sequence[Item]) -> None:
+        if len(items) > 1:
+            raise TransientError("out of memory")
+
+    rig.decoder.before = small_host
+    done = rig.run(pictures(1, None, 3, 4))
+    assert levels_of(done) == [1, Reason.DECODE_FAILED, 3, 4]
+    assert (done.fits, rig.model.batch_sizes) == (1, [3])
+    assert [outcome.attempts for outcome in done.outcomes] == [3] * 4
+
+
+def test_a_frame_alone_is_tried_again_until_there_is_memory(rig: Rig) -> None:
+    failures = iter([MemoryError(), MemoryError()])
+
+    def busy(levels: list[int]) -> None:
+        for failure in failures:
+            raise failure
+
+    rig.model.before = busy
+    done = rig.run(pictures(5))
+    assert (levels_of(done), done.fits, done.outcomes[0].attempts) == ([5], 1, 3)
+
+
+def test_a_model_without_memory_for_one_frame_is_fatal_and_no_frame_is_blamed(rig: Rig) -> None:
+    def full(levels: list[int]) -> None:
+        if levels != [114]:
+            raise MemoryError
+
+    rig.model.before = full
+    with pytest.raises(FatalError, match="not even for one frame"):
+        rig.run(pictures(1, 2))
+    assert rig.device.collect() == []
+
+
+def test_a_picture_that_alone_never_finds_memory_is_traced_to_itself(rig: Rig) -> None:
+    def hungry(items: Sequence[Item]) -> None:
+        if any(bytes(item.frame.data) == bytes([66]) for item in items):
+            raise MemoryError
+
+    rig.decoder.before = hungry
+    done = rig.run(pictures(66, 2))
+    assert levels_of(done) == [Reason.INTERNAL_ERROR, 2]
+
+
+def test_every_native_call_is_guarded_with_the_items_it_is_made_for() -> None:
+    calls: list[tuple[Stage, list[str]]] = []
+    inside: set[Stage] = set()
+
+    class Recorder:
+        @contextmanager
+        def inside(self, stage: Stage, items: Sequence[Item]) -> Iterator[None]:
+            assert stage not in inside
+            inside.add(stage)
+            calls.append((stage, [item.stream for item in items]))
+            try:
+                yield
+            finally:
+                inside.remove(stage)
+
+    rig = Rig(Recorder())
+
+    def choke(levels: list[int]) -> None:
+        assert Stage.INFER in inside
+        if 66 in levels:
+            raise ValueError
+
+    rig.model.before = choke
+    rig.run(pictures(None, 66, 4))
+    rig.device.close()
+    assert rig.device.join(DEADLINE_S)
+    assert calls == [
+        (Stage.DECODE, ["cam0", "cam1", "cam2"]),
+        (Stage.INFER, ["cam1", "cam2"]),
+        (Stage.INFER, ["cam1"]),
+        (Stage.INFER, ["cam2"]),
+        (Stage.INFER, []),
+        (Stage.POST, ["cam2"]),
+    ]
+    assert not inside
 
 
 def test_one_thread_runs_the_model(rig: Rig) -> None:

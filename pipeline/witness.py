@@ -1,0 +1,36 @@
+"""The witness: a harmless picture, which tells a broken decoder from a broken picture."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+from pipeline.item import Header, Item
+from pipeline.letterbox import letterbox
+from schemas.frame import Encoding, FrameMessage
+
+_SIDE = 8
+_JPEG = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAIBAQEBAQIBAQECAgICAgQDAgICAgUEBAMEBgUGBgYFBgYGBwkIBgcJBwYG"
+    "CAsICQoKCgoKBggLDAsKDAkKCgr/wAALCAAIAAgBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAABv/EABQQAQAAAAAAAAAA"
+    "AAAAAAAAAAD/2gAIAQEAAD8ADv/Z"
+)
+"""Grey, 8 × 8 pixels, baseline."""
+
+
+def harmless(like: Item) -> Item:
+    """An item of the same route and bucket as `like` whose picture every decoder reads."""
+    return replace(
+        like,
+        frame=FrameMessage(
+            stream_id="witness",
+            seq=0,
+            captured_at_us=0,
+            encoding=Encoding.JPEG,
+            data=memoryview(_JPEG),
+            ordered=False,
+        ),
+        header=Header(Encoding.JPEG, _SIDE, _SIDE),
+        geometry=letterbox(_SIDE, _SIDE, like.bucket.width, like.bucket.height),
+        nbytes=len(_JPEG),
+    )
