@@ -279,6 +279,8 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         decoder: auto, opencv or dali.
         decode_threads: threads that decode; 0 lets the worker choose.
         model_threads: threads inside the model on a CPU; 0 lets torch choose.
+        stage_timeout_ms: longest time of one call into a decoder or the model, milliseconds. A call
+            that takes longer hangs: the process ends, and its records run alone after the restart.
     """
 
     name: DeviceName = "auto"
@@ -286,6 +288,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     decoder: Literal["auto", "opencv", "dali"] = "auto"
     decode_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     model_threads: Annotated[int, Meta(ge=0, le=256)] = 0
+    stage_timeout_ms: Millis = 30_000
 
 
 class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -295,11 +298,15 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         drain_timeout_ms: after SIGTERM, time to answer what was admitted, milliseconds.
         revoke_timeout_ms: time to settle a partition that is taken away, milliseconds.
         stall_timeout_ms: without progress for so long the process ends uncommitted, milliseconds.
+        journal_dir: folder for the journal of records that are inside native code, which finds out
+            the one that crashes workers. Must survive a worker's restart. null: a folder of this
+            user under the system's temporary one.
     """
 
     drain_timeout_ms: Millis = 20_000
     revoke_timeout_ms: Millis = 15_000
     stall_timeout_ms: Millis = 120_000
+    journal_dir: Text | None = None
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,6 +24,7 @@ from schemas.settings import LimitSettings
 from workers.anchor import Time
 from workers.answers import AnswerWriter
 from workers.logs import Log
+from workers.suspects import Suspects
 from workers.tickets import Admitted, Settled, Ticket
 
 MAX_SKEW_S = 5.0
@@ -55,6 +56,7 @@ class Admission:
         writer: makes the answers.
         time: monotonic and Unix time.
         log: for unexpected errors.
+        suspects: who runs alone, and who does not run any more.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Admission:
         writer: AnswerWriter,
         time: Time,
         log: Log,
+        suspects: Suspects,
     ) -> None:
         self._intakes = intakes
         self._limits = limits
@@ -74,18 +77,13 @@ class Admission:
         self._writer = writer
         self._anchor, self._clock = time.anchor, time.clock
         self._log = log
+        self.suspects = suspects
         self._attempts = itertools.count(1)
 
     def admit(self, record: RawRecord, epoch: int) -> Admitted | Settled:
         """Take one record in, received now."""
         route = self._intakes[record.topic].route
-        ticket = Ticket(
-            record,
-            epoch,
-            route,
-            received_at=self._clock(),
-            attempts=1 + attempts_before(record.headers),
-        )
+        ticket = self._ticket(record, epoch, route)
         try:
             frame = read_frame(record, self._limits)
             ticket = self._with_frame(ticket, frame)
@@ -99,6 +97,15 @@ class Admission:
                 Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", stage="admission"
             )
             return Settled(ticket, self._writer.dead_letter(ticket, poison))
+
+    def _ticket(self, record: RawRecord, epoch: int, route: str) -> Ticket:
+        attempts = 1 + attempts_before(record.headers)
+        ticket = Ticket(record, epoch, route, received_at=self._clock(), attempts=attempts)
+        suspect = self.suspects.find(ticket.coordinates)
+        if suspect is None:
+            return ticket
+        attempts += suspect.deaths - (suspect.verdict() is not None)
+        return replace(ticket, suspect=suspect, attempts=attempts)
 
     def _with_frame(self, ticket: Ticket, frame: FrameMessage) -> Ticket:
         captured_at = self._anchor.to_monotonic(frame.captured_at_us)
@@ -116,6 +123,9 @@ class Admission:
         deadline_at = self._deadline_at(ticket, frame)
         if deadline_at <= ticket.received_at:
             return Settled(ticket, self._writer.unseen(ticket, frame, Status.EXPIRED))
+        verdict = None if ticket.suspect is None else ticket.suspect.verdict()
+        if verdict is not None:
+            raise verdict
         header = probe(frame, self._probe_limits)
         bucket, geometry = intake.buckets.choose(header.width, header.height)
         item = Item(
@@ -132,6 +142,7 @@ class Admission:
             nbytes=ticket.nbytes,
             clock_skew=ticket.clock_skew,
             attempts=ticket.attempts,
+            solo=ticket.suspect is not None,
         )
         return Admitted(ticket, item)
 

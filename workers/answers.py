@@ -74,7 +74,7 @@ class AnswerWriter:
             source=_source(ticket),
             meta=item.frame.meta,
             clock_skew=item.clock_skew,
-            attempts=item.attempts,
+            attempts=item.attempts + outcome.attempts - 1,
         )
         return self._result(ticket, message)
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pipeline.bucket import Bucket, BucketTable
@@ -27,6 +27,7 @@ from workers.delivery import Books, Delivery, Ends
 from workers.kafka_sink import KafkaSink, Receipts
 from workers.kafka_source import Hooks, KafkaSource
 from workers.logs import Log, RecordLog
+from workers.suspects import Suspects
 from workers.tasks import Tasks
 from workers.tickets import Answer
 from workers.watchdog import Watchdog
@@ -57,10 +58,12 @@ class Machinery:
     Attributes:
         make_engine: the engine, given `deliver` and `fail` (both are called on its thread).
         models: route name → the model that answers there.
+        suspects: of earlier workers; nobody in one that keeps no journal.
     """
 
     make_engine: Callable[[Deliver, Fail], EnginePort]
     models: Mapping[str, ModelInfo]
+    suspects: Suspects = field(default_factory=Suspects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ def assemble(
     )
     delivery = Delivery(
         books,
-        _admission(settings, writer, time, log),
+        _admission(settings, writer, time, log, machinery.suspects),
         writer,
         Ends(submit=engine.submit, put=sink.put),
         metrics,
@@ -164,7 +167,9 @@ def _answer_writer(settings: Settings, machinery: Machinery, time: Time) -> Answ
     )
 
 
-def _admission(settings: Settings, writer: AnswerWriter, time: Time, log: Log) -> Admission:
+def _admission(
+    settings: Settings, writer: AnswerWriter, time: Time, log: Log, suspects: Suspects
+) -> Admission:
     intakes = {
         route.input: Intake(route.name, bucket_table(route), route.sample_every)
         for route in settings.routes
@@ -176,6 +181,7 @@ def _admission(settings: Settings, writer: AnswerWriter, time: Time, log: Log) -
         writer=writer,
         time=time,
         log=log,
+        suspects=suspects,
     )
 
 

@@ -86,8 +86,11 @@ class Delivery:
 
     def assign(self, partitions: Iterable[PartitionId]) -> None:
         """These partitions are this worker's from now on, each in a new epoch."""
+        # A worker may have died with records of theirs inside: that is why they come here.
+        self._admission.suspects.refresh()
         for partition in partitions:
             self._ledger.assign(partition)
+        self._gauge()
         self.progress.set()
 
     def revoke(self, partitions: Iterable[PartitionId]) -> None:
@@ -124,6 +127,8 @@ class Delivery:
         if outcomes and (batch := outcomes[0].batch) is not None:
             self._count_batch(outcomes[0], len(batch.items))
         for outcome in outcomes:
+            if outcome.item.solo and outcome.batch is not None:
+                self._admission.suspects.acquit(outcome.item.coordinates)
             ticket = self._tickets.pop(outcome.item.attempt_id, None)
             if ticket is None or not self._ledger.is_open(ticket.partition, ticket.epoch):
                 self._metrics.add(m.LATE_COMPLETIONS, 1)
@@ -157,6 +162,11 @@ class Delivery:
         self._metrics.add(m.ABANDONED, 1, ticket.route)
         self._metrics.streams.answer(ticket.stream)
         self._progress(self._time.clock())
+
+    def committed(self, partition: PartitionId, epoch: int, offset: int) -> None:
+        """The group's offset of the partition is now `offset`, committed under `epoch`."""
+        self._ledger.committed(partition, epoch, offset)
+        self._admission.suspects.committed(partition, offset)
 
     async def wait_settled(self, partitions: Iterable[PartitionId] | None = None) -> None:
         """Return once nothing of these partitions (None: of all) is unsettled."""
@@ -205,6 +215,7 @@ class Delivery:
     def _gauge(self) -> None:
         self._metrics.set(m.IN_FLIGHT, self._flow.items)
         self._metrics.set(m.IN_FLIGHT_BYTES, self._flow.bytes)
+        self._metrics.set(m.SUSPECTS, self._admission.suspects.count)
 
     def _count_received(self, ticket: Ticket) -> None:
         route = ticket.route
@@ -231,6 +242,8 @@ class Delivery:
             return
         route, bucket = batch.route, batch.bucket
         self._metrics.add(m.BATCHES, 1, route, bucket.name, batch.closed_by.value)
+        if outcome.attempts > 1:
+            self._metrics.add(m.OUT_OF_MEMORY, 1, route, bucket.name)
         self._metrics.observe(m.BATCH_SIZE, size, route, bucket.name)
         self._metrics.observe(m.BATCH_FILL, size / bucket.max_batch, route, bucket.name)
         for stage, seconds in (

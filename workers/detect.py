@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import FrameType
 
 from prometheus_client import disable_created_metrics
@@ -22,25 +23,61 @@ from pipeline.surface import Surface
 from pipeline.window import make_policy
 from schemas.settings import RouteSettings, Settings
 from workers.assembly import Deliver, EnginePort, Fail, Machinery, bucket_table
+from workers.exits import EXIT_FAILED
 from workers.logs import configure, get_log
-from workers.worker import EXIT_FAILED, Worker
+from workers.safety import Safety
+from workers.worker import Worker
 
 
-def run_worker(settings: Settings) -> int:
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the routes run on.
+
+    Attributes:
+        lanes: by route name.
+        torch_device: where their tensors live.
+    """
+
+    lanes: Mapping[str, Lane]
+    torch_device: str
+
+
+LoadLanes = Callable[[Settings], Loaded]
+
+
+def run_worker(settings: Settings, load: LoadLanes | None = None) -> int:
     """Run one worker until SIGTERM or SIGINT, in the main thread. Returns the exit code (see
-    `Worker.run`); a second signal ends the process at once with code 1."""
+    `Worker.run`); a second signal ends the process at once with code 1, and a native call that
+    hangs with `EXIT_HUNG`.
+
+    Args:
+        load: loads what every route runs on; None for `load_lanes`.
+
+    Raises:
+        ConfigError: `lifecycle.journal_dir` cannot be used.
+    """
     configure(settings.log)
     # One series more for every counter, which says when it was made: nobody asks for it.
     disable_created_metrics()
-    code, engine_ended = asyncio.run(_run(settings))
+    log = get_log("frameloom.worker")
+    safety = Safety(settings, log, _exit_now)
+    code, engine_ended = asyncio.run(
+        _run(settings, lambda: machinery_of(settings, (load or load_lanes)(settings), safety))
+    )
     if not engine_ended:
-        # A native call that hangs cannot be cancelled, and its thread would keep the process.
-        get_log("frameloom.worker").error("engine_hangs", code=code)
+        # A native call that hangs cannot be cancelled, and its thread would keep the process. The
+        # journal stays: it says who is inside.
+        log.error("engine_hangs", code=code)
+        _exit_now(code)
+    safety.close()
+    if code == EXIT_FAILED:
+        # A stage may be inside a native call that does not return, and Python waits for some
+        # threads at its end.
         _exit_now(code)
     return code
 
 
-def load_machinery(settings: Settings) -> Machinery:
+def load_lanes(settings: Settings) -> Loaded:
     """Load every route's model and warm it up for its buckets.
 
     Raises:
@@ -58,18 +95,32 @@ def load_machinery(settings: Settings) -> Machinery:
             "route_ready", route=route.name, input=route.input, model=model.info.name,
             version=model.info.version, device=device, decoder=lanes[route.name].decoder.name,
         )  # fmt: skip
+    return Loaded(lanes, device)
+
+
+def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machinery:
+    """What the worker is made with."""
 
     def make_engine(deliver: Deliver, fail: Fail) -> EnginePort:
         surface = Surface()
+        # Watched from here on: loading and warming up may take longer than any frame.
+        safety.guard.start()
+        device = ThreadedDevice(
+            loaded.lanes,
+            slots=settings.device.slots,
+            torch_device=loaded.torch_device,
+            guard=safety.guard,
+        )
         return Engine(
             Batcher(make_policy(settings.window), surface),
             surface,
-            ThreadedDevice(lanes, slots=settings.device.slots, torch_device=device),
+            device,
             deliver=deliver,
             fail=fail,
         )
 
-    return Machinery(make_engine, {name: lane.model.info for name, lane in lanes.items()})
+    models = {name: lane.model.info for name, lane in loaded.lanes.items()}
+    return Machinery(make_engine, models, safety.suspects)
 
 
 def _load_route(settings: Settings, route: RouteSettings, device: str) -> YoloModel:
@@ -99,8 +150,8 @@ def _lane(settings: Settings, route: RouteSettings, model: YoloModel) -> Lane:
     )
 
 
-async def _run(settings: Settings) -> tuple[int, bool]:
-    worker = Worker(settings, lambda: load_machinery(settings))
+async def _run(settings: Settings, load: Callable[[], Machinery]) -> tuple[int, bool]:
+    worker = Worker(settings, load)
     loop = asyncio.get_running_loop()
     stop = _on_signal(worker.request_stop)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -146,7 +146,7 @@ class KafkaSource:
             self._metrics.add(m.COMMITS, 1, "done")
             for partition, offset in offsets.items():
                 if (epoch := epochs[partition]) is not None:
-                    ledger.committed(partition, epoch, offset)
+                    self._delivery.committed(partition, epoch, offset)
             return True
 
     async def behind(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pipeline.item import Coordinates, Item
 from pipeline.ledger import PartitionId
 from pipeline.sequencer import StreamKey
+from pipeline.suspect import Suspect
 from schemas.errors import Reason
 from schemas.frame import FrameMessage
 from schemas.record import RawRecord
@@ -26,6 +27,7 @@ class Ticket:
         ordered: whether its answer waits for earlier ones of its stream.
         clock_skew: it claims to be captured well after its receipt.
         attempts: how often it is tried with this one, ≥ 1.
+        suspect: what is held of it, if it was inside when a worker died.
     """
 
     record: RawRecord
@@ -36,6 +38,7 @@ class Ticket:
     ordered: bool = False
     clock_skew: bool = False
     attempts: int = 1
+    suspect: Suspect | None = None
 
     @property
     def coordinates(self) -> Coordinates:

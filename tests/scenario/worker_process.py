@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -50,13 +50,19 @@ class WorkerProcess:
         return await asyncio.to_thread(self._process.wait, START_S)
 
 
+def _frameloom_worker(config: Path) -> list[str]:
+    return [sys.executable, "-m", "frameloom", "worker", "--config", str(config)]
+
+
 @asynccontextmanager
-async def worker_process(settings: Settings, folder: Path) -> AsyncIterator[WorkerProcess]:
-    """Started, and with partitions. Whatever is left of it at the end is killed."""
+async def worker_process(
+    settings: Settings, folder: Path, command: Callable[[Path], list[str]] = _frameloom_worker
+) -> AsyncIterator[WorkerProcess]:
+    """Started, and with partitions. Whatever is left of it at the end is killed. `command` makes
+    the command from the configuration file."""
     config, log = _files(settings, folder)
-    command = [sys.executable, "-m", "frameloom", "worker", "--config", str(config)]
     with log.open("wb") as output:
-        process = spawn(command, log=output)
+        process = spawn(command(config), log=output)
         try:
             worker = WorkerProcess(process, log)
             await worker.until_said("partitions_assigned")

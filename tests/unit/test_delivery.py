@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -14,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pipeline import metrics as m
 from pipeline.bucket import Bucket, BucketTable
 from pipeline.flow import Flow
-from pipeline.item import Item, Outcome
+from pipeline.item import Batch, Coordinates, Item, Outcome
+from pipeline.journal import Stage
 from pipeline.ledger import Ledger, PartitionId
 from pipeline.metrics import Metrics
 from pipeline.sequencer import Sequencer
@@ -22,8 +24,9 @@ from schemas.codec import read_result, write_frame
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding, FrameMessage
 from schemas.record import RawRecord
-from schemas.result import Status
+from schemas.result import ClosedBy, Status
 from schemas.settings import LimitSettings
+from tests.builders import an_item
 from tests.builders_pictures import jpeg, picture
 from tests.fakes.clock import VirtualClock
 from tests.fakes.engine import MODEL
@@ -32,6 +35,7 @@ from workers.anchor import Anchor, Time
 from workers.answers import AnswerWriter, Destination
 from workers.delivery import Books, Delivery, Ends
 from workers.logs import RecordLog, get_log
+from workers.suspects import SuspectFolder, Suspects
 from workers.tickets import Answer
 
 P0: PartitionId = ("in", 0)
@@ -57,8 +61,16 @@ def an_envelope(**fields: object) -> bytes:
 class Office:
     """A delivery whose engine and sink are two lists."""
 
-    def __init__(self, *, ordered: bool = True, sample_every: int = 1, max_held: int = 64) -> None:
+    def __init__(
+        self,
+        *,
+        ordered: bool = True,
+        sample_every: int = 1,
+        max_held: int = 64,
+        suspects: Suspects | None = None,
+    ) -> None:
         self.clock = VirtualClock()
+        self.suspects = suspects or Suspects()
         self.time = Time(Anchor(self.clock(), UNIX_US), self.clock)
         self.items: list[Item] = []
         self.queue: list[Answer] = []
@@ -71,7 +83,7 @@ class Office:
         table = BucketTable([Bucket("b", 1 << 40, 32, 32, 4)])
         admission = Admission(
             {"in": Intake("default", table, sample_every)}, LimitSettings(), ordered=ordered,
-            writer=writer, time=self.time, log=get_log("test"),
+            writer=writer, time=self.time, log=get_log("test"), suspects=self.suspects,
         )  # fmt: skip
         self.delivery = Delivery(
             self.books, admission, writer, Ends(self._submit, self.queue.append),
@@ -84,7 +96,9 @@ class Office:
     def finish(self, *items: Item, error: PoisonError | None = None) -> None:
         for item in items:
             self.items.remove(item)
-        self.delivery.complete([Outcome(item, error=error) for item in items])
+        for item in items:
+            batch = Batch(1, item.route, item.bucket, (item,), ClosedBy.IDLE, self.clock())
+            self.delivery.complete([Outcome(item, error=error, batch=batch)])
 
     def acknowledge(self) -> list[Answer]:
         """The broker takes everything that is queued."""
@@ -99,6 +113,21 @@ class Office:
     def conserved(self) -> bool:
         settled = sum(map(self.metrics.total, (m.ANSWERED, m.DEAD_LETTERED, m.ABANDONED)))
         return self.metrics.total(m.RECEIVED) == settled + self.delivery.in_flight
+
+
+def suspects_after(folder: Path, *deaths: list[int]) -> Suspects:
+    """Suspects once workers died with records of P0 inside, one list of offsets each."""
+    files = SuspectFolder(folder / "suspects", get_log("test"))
+    for offsets in deaths:
+        own = files.open_journal()
+        items = [replace(an_item(seq=n), coordinates=Coordinates(*P0, n)) for n in offsets]
+        own.journal.enter(Stage.DECODE, items)
+        journal = own.journal.path
+        content = journal.read_bytes()
+        own.close()
+        journal.write_bytes(content)
+        files.adopt()
+    return Suspects(files)
 
 
 def an_office(**options: object) -> Office:
@@ -265,6 +294,45 @@ def test_a_replayed_record_counts_its_earlier_attempts() -> None:
     assert read_result(first.value or b"").attempts == 3
     assert dead.headers[-3] == ("fl-attempts", b"3")
     assert read_result(fresh.value or b"").attempts == 1
+
+
+def test_a_suspect_runs_alone_and_is_acquitted_when_it_passes(tmp_path: Path) -> None:
+    office = Office(suspects=suspects_after(tmp_path, [0], [1]))
+    office.delivery.assign([P0])
+    office.delivery.take(P0, [a_record(offset) for offset in range(3)])
+    assert [item.solo for item in office.items] == [True, True, False]
+    assert office.suspects.count == 2
+    office.finish(*office.items)
+    office.acknowledge()
+    assert office.suspects.count == 0
+
+
+def test_a_convicted_record_never_reaches_the_engine_and_keeps_its_place(tmp_path: Path) -> None:
+    office = Office(suspects=suspects_after(tmp_path, [1], [1], [1]))
+    office.delivery.assign([P0])
+    office.delivery.take(P0, [a_record(offset) for offset in range(3)])
+    assert [item.frame.seq for item in office.items] == [0, 2]
+    assert not office.queue, "it waits for the frame before it"
+    office.finish(*office.items)
+    first, convicted, last = office.queue
+    assert (first.verdict, convicted.verdict, last.verdict) == (
+        Status.OK, Reason.CRASH, Status.OK,
+    )  # fmt: skip
+    assert dict(convicted.headers)["fl-attempts"] == b"3"
+    office.acknowledge()
+    assert office.suspects.count == 1, "until its answer is committed"
+    office.delivery.committed(P0, office.books.ledger.epoch(P0) or 0, 3)
+    office.delivery.assign([P1])
+    assert office.suspects.count == 0
+
+
+def test_a_suspect_that_expires_in_the_queue_is_not_acquitted(tmp_path: Path) -> None:
+    office = Office(suspects=suspects_after(tmp_path, [0]))
+    office.delivery.assign([P0])
+    office.delivery.take(P0, [a_record(0)])
+    (item,) = office.items
+    office.delivery.complete([Outcome(item, Status.EXPIRED)])
+    assert office.suspects.count == 1
 
 
 async def test_waiting_for_settlement_ends_with_the_last_one() -> None:

@@ -1,0 +1,63 @@
+"""A real worker, of a CONFIG file as its argument, whose decoder breaks on marked pictures.
+
+A picture with `CRASH` in its bytes makes the decoder read address 0, one with `HANG` never lets it
+return, one with `STUCK` never lets it return and keeps the interpreter, too, as a native call may.
+Model and post-processor are fakes, which need no weights.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import sys
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from pipeline.decoders import make_decoder
+from pipeline.item import Item
+from pipeline.ports import Decoder, Lane
+from schemas.errors import PoisonError
+from schemas.settings import Settings, load_settings
+from tests.fakes.lane import a_lane
+from workers.detect import Loaded, run_worker
+
+CRASH, HANG, STUCK = b"crash the decoder", b"hang the decoder", b"hang it with the lock"
+
+
+class HostileDecoder:
+    """Decodes what is not marked."""
+
+    name = "hostile"
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def decode(self, items: Sequence[Item], out: torch.Tensor) -> list[PoisonError | None]:
+        for item in items:
+            data = bytes(item.frame.data)
+            if CRASH in data:
+                ctypes.string_at(0)
+            if HANG in data:
+                threading.Event().wait()
+            if STUCK in data:
+                # Through PyDLL the call keeps the interpreter's lock.
+                ctypes.PyDLL(None).pause()
+        return self._decoder.decode(items, out)
+
+    def close(self) -> None:
+        self._decoder.close()
+
+
+def load(settings: Settings) -> Loaded:
+    """A lane per route without weights."""
+    lanes: dict[str, Lane] = {}
+    for route in settings.routes:
+        decoder = HostileDecoder(make_decoder("opencv", threads=1, device="cpu"))
+        lanes[route.name] = dataclasses.replace(a_lane(), decoder=decoder)
+    return Loaded(lanes, "cpu")
+
+
+if __name__ == "__main__":
+    sys.exit(run_worker(load_settings(sys.argv[1]), load))

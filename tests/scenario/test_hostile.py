@@ -1,0 +1,125 @@
+"""Pictures that crash or hang native code end as dead letters, and their neighbours do not."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pipeline.item import Coordinates
+from schemas.codec import read_result
+from schemas.errors import Reason
+from tests.assertions import none_lost
+from tests.fakes.hostile_worker import CRASH, HANG, STUCK
+from tests.integration.kit import Bench, Sent, a_bench, a_jpeg, reader, sources
+from tests.scenario.worker_process import worker_process
+from workers.kafka_clients import Record
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+
+Unique = Callable[[str], str]
+
+FRAMES = 48
+
+
+def hostile(mark: bytes) -> bytes:
+    """A JPEG that every header reader takes, with a mark behind its end."""
+    return a_jpeg() + mark
+
+
+async def a_hostile_bench(broker: str, unique: Unique, folder: Path) -> Bench:
+    bench = await a_bench(broker, unique, partitions=2)
+    settings = bench.settings
+    return replace(
+        bench,
+        settings=msgspec.structs.replace(
+            settings,
+            device=msgspec.structs.replace(settings.device, stage_timeout_ms=4_000),
+            lifecycle=msgspec.structs.replace(
+                settings.lifecycle, journal_dir=str(folder / "journal")
+            ),
+        ),
+    )
+
+
+# Not a worker itself: a supervisor is small and stays so.
+SUPERVISE = """
+import sys
+from frameloom.supervise import supervise
+from schemas.settings import LogSettings
+worker = [sys.executable, "-m", "tests.fakes.hostile_worker", sys.argv[1]]
+sys.exit(supervise(worker, LogSettings()))
+"""
+
+
+def command(settings_file: Path) -> list[str]:
+    return [sys.executable, "-c", SUPERVISE, str(settings_file)]
+
+
+async def answers(bench: Bench, count: int) -> tuple[list[Coordinates], dict[Coordinates, Record]]:
+    """Sources of the results, and the dead letters by source, once `count` records have one."""
+    results: list[Coordinates] = []
+    dead: dict[Coordinates, Record] = {}
+    async with (
+        reader(bench.kafka, bench.route.output) as output,
+        reader(bench.kafka, bench.route.dead_letter) as letters,
+    ):
+        while len({*results, *dead}) < count:
+            for records in (await output.getmany(timeout_ms=200)).values():
+                results += sources([read_result(record.value) for record in records])
+            for records in (await letters.getmany(timeout_ms=200)).values():
+                dead |= {source_of(record): record for record in records}
+    return results, dead
+
+
+def source_of(letter: Record) -> Coordinates:
+    topic, partition, offset = dict(letter.headers)["fl-source"].decode().rsplit("/", 2)
+    return Coordinates(topic, int(partition), int(offset))
+
+
+@pytest.mark.parametrize(
+    ("marks", "reasons"),
+    [
+        ({20: CRASH, 22: HANG}, {20: Reason.CRASH, 22: Reason.TIMEOUT}),
+        ({20: STUCK}, {20: Reason.TIMEOUT}),
+    ],
+    ids=["one crashes and one hangs", "one hangs and keeps the interpreter"],
+)
+async def test_hostile_pictures_end_as_dead_letters_and_their_neighbours_are_answered(
+    broker: str,
+    unique: Unique,
+    tmp_path: Path,
+    marks: dict[int, bytes],
+    reasons: dict[int, Reason],
+) -> None:
+    bench = await a_hostile_bench(broker, unique, tmp_path)
+    sent = await bench.send(
+        *(
+            Sent(
+                hostile(marks[n]) if n in marks else a_jpeg(),
+                key=f"cam-{n % 6}".encode(),
+                partition=n % 2,
+            )
+            for n in range(FRAMES)
+        )
+    )
+    async with worker_process(bench.settings, tmp_path, command) as supervised:
+        results, dead = await answers(bench, FRAMES)
+        supervised.send(signal.SIGTERM)
+        assert await supervised.ended() == 0
+    none_lost([*results, *dead], sent)
+    by_number = {sent.index(at): record for at, record in dead.items()}
+    assert {n: dict(r.headers)["fl-reason"].decode() for n, r in by_number.items()} == {
+        n: reason.value for n, reason in reasons.items()
+    }
+    for n, record in by_number.items():
+        headers = dict(record.headers)
+        assert record.value == hostile(marks[n])
+        assert headers["fl-stage"] == b"decode"
+        assert int(headers["fl-attempts"]) == 2
+    assert not list((tmp_path / "journal").glob("*/*.journal")), "an orderly end leaves none"
