@@ -7,6 +7,7 @@ revoked is settled and committed within a budget before it is let go.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError
 from pipeline import metrics as m
 from pipeline.ledger import PartitionId
 from pipeline.metrics import Metrics
+from pipeline.retry import Backoff
 from schemas.errors import FatalError
 from schemas.record import RawRecord
 from schemas.settings import Settings
@@ -38,7 +40,7 @@ MAX_POLL_RECORDS = 64
 CHUNK = 8
 """Records admitted before the event loop may turn to other work."""
 COMMIT_TIMEOUT_S = 10.0
-ERROR_PAUSE_S = 1.0
+BACKOFF = Backoff(first_s=0.5, longest_s=5.0, random=random.random)
 
 NOBODY = TopicPartition("frameloom-nobody", 0)
 """A partition that is never assigned: polling it returns nothing, and tells the group that this
@@ -114,6 +116,7 @@ class KafkaSource:
             FatalError: the broker or the group refuses this consumer for good.
         """
         consumer = self._started()
+        failures = 0
         idle_s = min(1.0, self._settings.kafka.max_poll_interval_ms / 3e3)
         while True:
             wanted = self._books.flow.wanted(self._admitting, self._books.sequencer.full)
@@ -121,10 +124,12 @@ class KafkaSource:
             try:
                 if wanted:
                     await self._poll_once(consumer, wanted)
+                    failures = 0
                     continue
                 await consumer.getmany(NOBODY, timeout_ms=0)
             except KafkaError as error:
-                await self._after_error(error)
+                failures += 1
+                await self._after_error(error, failures)
             await self._wait_for_progress(idle_s)
 
     async def commit(self, partitions: Collection[PartitionId] | None = None) -> bool:
@@ -257,11 +262,11 @@ class KafkaSource:
             return False
         return True
 
-    async def _after_error(self, error: KafkaError) -> None:
+    async def _after_error(self, error: KafkaError, failures: int) -> None:
         if not error.retriable:
             raise FatalError(f"cannot read from Kafka: {error}") from error
         self._log.warning("poll_failed", error=str(error))
-        await asyncio.sleep(ERROR_PAUSE_S)
+        await asyncio.sleep(BACKOFF.pause_s(failures))
 
     async def _wait_for_progress(self, at_most_s: float) -> None:
         try:
