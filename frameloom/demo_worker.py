@@ -110,6 +110,8 @@ class DemoWorker:
                 for route in routes
             ],
             "http": {"port": self._port},
+            # Its broker is gone after the demo, and so are the records that a journal could name.
+            "lifecycle": {"journal_dir": str(self._config.parent / "journal")},
         }
         return yaml.safe_dump(content, sort_keys=False)
 

@@ -20,6 +20,7 @@ import fcntl
 import hashlib
 import os
 import re
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -42,6 +43,10 @@ KEPT_US = 7 * 24 * 3600 * 1_000_000
 """Suspicion ends after a week, as Kafka's own memory of a record does by default."""
 TRACE_BYTES = 4096
 """How much of a crash's trace is logged."""
+
+STEADY_WATCH = bool(sysconfig.get_config_var("HAVE_SEM_CLOCKWAIT"))
+"""Whether the interpreter's own watch runs on the monotonic clock: a step of the wall clock must
+not end a worker. Linux has had what it takes since glibc 2.30."""
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(list[Suspect])
@@ -200,20 +205,28 @@ class OwnFiles:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._fault = path.with_suffix(".fault").open("wb")
         self._stuck = path.with_suffix(".stuck").open("wb")
+        self._catching = self._watching = False
 
     def catch_crashes(self) -> None:
         """From now on a signal that ends the process for a fault leaves its trace."""
         faulthandler.enable(self._fault)
+        self._catching = True
 
     def exit_when_stuck(self, after_s: float) -> None:
         """Unless called again within `after_s`, the process ends with code 1, even when native
         code keeps the interpreter from running. The call replaces the one before it."""
-        faulthandler.dump_traceback_later(after_s, file=self._stuck, exit=True)
+        if STEADY_WATCH:
+            self._watching = True
+            faulthandler.dump_traceback_later(after_s, file=self._stuck, exit=True)
 
     def close(self) -> None:
         """The process ends in order: there is nothing to adopt. Safe to call twice."""
-        faulthandler.cancel_dump_traceback_later()
-        faulthandler.disable()
+        # The process has one of each, and they may be somebody else's.
+        if self._watching:
+            faulthandler.cancel_dump_traceback_later()
+        if self._catching:
+            faulthandler.disable()
+        self._catching = self._watching = False
         self.journal.close()
         for file in (self._fault, self._stuck, self._lock):
             file.close()

@@ -75,5 +75,8 @@ def _files(settings: Settings, folder: Path) -> tuple[Path, Path]:
     """Configuration and log of one more run."""
     number = len(list(folder.glob("*.yaml")))
     config = folder / f"worker-{number}.yaml"
-    config.write_text(yaml.safe_dump(describe(settings)))
+    plain = describe(settings)
+    if plain["lifecycle"]["journal_dir"] is None:
+        plain["lifecycle"]["journal_dir"] = str(folder / "journal")
+    config.write_text(yaml.safe_dump(plain))
     return config, config.with_suffix(".log")
