@@ -43,7 +43,7 @@ class ProbeLimits:
 
     Attributes:
         max_pixels: most displayed pixels (width × height).
-        max_scans: most scans of a JPEG that is decoded scan by scan.
+        max_scans: most scans of a JPEG that is decoded scan by scan; fewer for large ones.
     """
 
     max_pixels: int
@@ -75,7 +75,7 @@ def probe(frame: FrameMessage, limits: ProbeLimits) -> Header:
 
 def _read(data: memoryview, encoding: Encoding, limits: ProbeLimits) -> Header:
     if encoding is Encoding.JPEG:
-        return read_jpeg(data, limits.max_scans)
+        return read_jpeg(data, limits.max_scans, limits.max_pixels)
     if encoding is Encoding.PNG:
         return read_png(data)
     return read_webp(data)

@@ -16,6 +16,10 @@ from pipeline.probe_refusal import bad_header, refusal, truncated
 from schemas.errors import Reason
 from schemas.frame import Encoding
 
+SCANS_AT_FULL_SIZE = 20
+"""Most scans of a picture of `max_pixels`; smaller ones may have more in proportion. Encoders write
+about ten. A pass over 50 million pixels costs some 60 ms, however few bytes the scan has."""
+
 MAX_SEGMENTS = 4096
 """Most marker segments that are read. A picture has a few dozen (an ICC profile at most 255);
 the bound keeps hostile records of millions of empty segments cheap."""
@@ -43,12 +47,17 @@ class _Frame:
     progressive: bool
 
 
-def read_jpeg(data: memoryview, max_scans: int) -> Header:
+def read_jpeg(data: memoryview, max_scans: int, max_pixels: int) -> Header:
     """The header of a JPEG whose first two bytes (start of image) were checked.
 
+    Args:
+        data: the picture.
+        max_scans: most scans, where each costs a pass over the picture.
+        max_pixels: most pixels of a picture with `SCANS_AT_FULL_SIZE` scans.
+
     Raises:
-        PoisonError: TRUNCATED_HEADER, BAD_HEADER, ZERO_SIZE, TOO_MANY_SCANS (more than
-            `max_scans`), or UNSUPPORTED_ENCODING for kinds that no decoder here reads.
+        PoisonError: TRUNCATED_HEADER, BAD_HEADER, ZERO_SIZE, TOO_MANY_SCANS, or
+            UNSUPPORTED_ENCODING for kinds that no decoder here reads.
     """
     frame: _Frame | None = None
     orientation: int | None = None
@@ -56,7 +65,10 @@ def read_jpeg(data: memoryview, max_scans: int) -> Header:
         if code == _SOS:
             if frame is None:
                 raise bad_header("the JPEG's scan starts before its size is given")
-            _check_scans(data, at, frame, max_scans)
+            # A larger picture than `max_pixels` is refused for that.
+            pixels = min(max(frame.width * frame.height, 1), max_pixels)
+            affordable = SCANS_AT_FULL_SIZE * max_pixels // pixels
+            _check_scans(data, at, frame, min(max_scans, affordable))
             return Header(Encoding.JPEG, frame.width, frame.height, orientation or UPRIGHT)
         if _is_frame(code):
             if frame is not None:
@@ -137,6 +149,8 @@ def _check_scans(data: memoryview, at: int, frame: _Frame, max_scans: int) -> No
     A scan that holds all components of a sequential JPEG is the only one a decoder reads, so only
     the other kinds pay for this search.
     """
+    if _segment_end(data, at) < at + 3:
+        raise bad_header("the header of the JPEG's first scan is empty")
     if not frame.progressive and data[at + 2] >= frame.components:
         return
     scans = 1

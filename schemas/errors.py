@@ -38,7 +38,8 @@ class Reason(StrEnum):
     TOO_MANY_PIXELS = "too_many_pixels"
     """The header claims more than `limits.max_pixels` (decompression bomb)."""
     TOO_MANY_SCANS = "too_many_scans"
-    """A progressive JPEG with more than `limits.max_scans` scans (decoding time bomb)."""
+    """A progressive JPEG with more than `limits.max_scans` scans, or more than its size
+    allows (decoding time bomb)."""
     DECODE_FAILED = "decode_failed"
     """Every decoder of the ladder refused the picture."""
     INFERENCE_FAILED = "inference_failed"

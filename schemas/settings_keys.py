@@ -218,7 +218,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         max_record_bytes: length of a record's value, bytes.
         max_pixels: width × height that a picture's header may claim.
         max_detections: ceiling of every route's max_det.
-        max_scans: scans of a progressive JPEG; a thousand cost ten seconds in any decoder.
+        max_scans: scans of a progressive JPEG; at most 20 for one of max_pixels, and in between
+            so that scans × pixels stay below 20 × max_pixels.
         max_meta_bytes: encoded length of a frame's meta, bytes.
         max_result_bytes: encoded length of a result, bytes; not above the output topic's limit.
     """

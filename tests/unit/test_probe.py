@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.item import Header
 from pipeline.probe import ProbeLimits, probe
-from pipeline.probe_jpeg import MAX_SEGMENTS
+from pipeline.probe_jpeg import MAX_SEGMENTS, SCANS_AT_FULL_SIZE
 from pipeline.probe_png import MAX_CHUNKS
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding
@@ -272,6 +272,25 @@ def test_scans_of_progressive_jpegs_are_limited() -> None:
 def test_ordinary_progressive_jpegs_pass() -> None:
     limits = ProbeLimits(max_pixels=1 << 20, max_scans=10)
     assert read(jpeg(picture(300, 200), progressive=True), Encoding.JPEG, limits).width == 300
+
+
+def test_large_pictures_may_have_fewer_scans() -> None:
+    """A pass costs by the pixel, not by the byte."""
+    data = many_scans(SCANS_AT_FULL_SIZE + 1)
+    pixels = read(data, Encoding.JPEG).width * read(data, Encoding.JPEG).height
+    at_full_size = ProbeLimits(max_pixels=pixels, max_scans=100)
+    assert refusal(data, Encoding.JPEG, at_full_size) is Reason.TOO_MANY_SCANS
+    assert read(many_scans(SCANS_AT_FULL_SIZE), Encoding.JPEG, at_full_size)
+    assert read(data, Encoding.JPEG, ProbeLimits(max_pixels=2 * pixels, max_scans=100))
+    # The size is the first thing wrong with one that is too large.
+    smaller = ProbeLimits(max_pixels=pixels // 2, max_scans=100)
+    assert refusal(many_scans(10), Encoding.JPEG, smaller) is Reason.TOO_MANY_PIXELS
+
+
+def test_the_first_scan_s_header_may_not_be_empty() -> None:
+    whole = many_scans(1)
+    data = whole[: whole.index(b"\xff\xda")] + b"\xff\xda\0\2"
+    assert refusal(data, Encoding.JPEG) is Reason.BAD_HEADER
 
 
 def test_scans_inside_other_segments_do_not_count() -> None:
