@@ -28,6 +28,7 @@ from pipeline.item import Item
 from pipeline.jpeg_end import lacks_end, with_end
 from pipeline.letterbox import PAD_VALUE
 from pipeline.orientation import turn_of
+from pipeline.pixel_budget import DECODING_PIXELS, DECODING_PIXELS_ON_GPU, within
 from pipeline.probe_jpeg import jpeg_components
 from pipeline.probe_webp import EXIF_FLAG
 from schemas.errors import FatalError, PoisonError
@@ -51,6 +52,7 @@ class DaliDecoder:
             raise ValueError(f"threads must be ≥ 1, not {threads}")
         self._threads = threads
         self._device_id = device_id
+        self._pixels = DECODING_PIXELS if device_id is None else DECODING_PIXELS_ON_GPU
         self._pipelines: dict[Bucket, Pipeline] = {}
 
     @property
@@ -68,8 +70,10 @@ class DaliDecoder:
                 errors[row] = encoded
             else:
                 orders.append(_Order(row, item, np.frombuffer(encoded, np.uint8)))
-        for order, error in self._decode_apart(orders, out):
-            errors[order.row] = error
+        # A graph holds all its pictures decoded at once.
+        for piece in within([order.item for order in orders], self._pixels):
+            for order, error in self._decode_apart(orders[piece.start : piece.stop], out):
+                errors[order.row] = error
         return errors
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from pipeline.item import Item
 from pipeline.jpeg_end import lacks_end, with_end
 from pipeline.letterbox import PAD_VALUE, Letterbox
 from pipeline.orientation import UPRIGHT, turn_of
+from pipeline.pixel_budget import DECODING_PIXELS, PixelBudget, stored_pixels
 from schemas.errors import PoisonError
 from schemas.frame import Encoding
 
@@ -36,7 +37,8 @@ class OpenCvDecoder:
     the caller's later work on that stream waits for.
 
     Setting up one turns OpenCV's own threads off for the whole process: the pool is the
-    parallelism, and OpenCV's threads would only compete with the model's.
+    parallelism, and OpenCV's threads would only compete with the model's. However many they are,
+    they decode at most `DECODING_PIXELS` at a time.
     """
 
     def __init__(self, *, threads: int = 1) -> None:
@@ -44,6 +46,7 @@ class OpenCvDecoder:
             raise ValueError(f"threads must be ≥ 1, not {threads}")
         cv2.setNumThreads(1)
         self._pool = ThreadPoolExecutor(threads, "decode") if threads > 1 else None
+        self._budget = PixelBudget(DECODING_PIXELS)
         self._staging: torch.Tensor | None = None
         self._copied: torch.cuda.Event | None = None
 
@@ -65,7 +68,11 @@ class OpenCvDecoder:
         rows: list[Pixels] = list(out.numpy()[: len(items)])
         if self._pool is None or len(items) == 1:
             return [_decode_row(item, row) for item, row in zip(items, rows, strict=True)]
-        return list(self._pool.map(_decode_row, items, rows))
+        return list(self._pool.map(self._decode_in_turn, items, rows))
+
+    def _decode_in_turn(self, item: Item, row: Pixels) -> PoisonError | None:
+        with self._budget.held(stored_pixels(item)):
+            return _decode_row(item, row)
 
     def _decode_to_device(
         self, items: Sequence[Item], out: torch.Tensor
