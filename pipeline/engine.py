@@ -244,11 +244,17 @@ class Engine:
             self._notify()
 
     def stop(self, timeout_s: float) -> bool:
-        """Drain and wait for the thread's end. True when it ended in time."""
+        """Drain and wait for the end of the engine's thread and then of the device's. True when all
+        ended in time; a native call that hangs can keep one of them."""
+        deadline_at = self._clock() + timeout_s
         self.drain()
-        if self._thread.ident is not None:
+        if self._thread.ident is None:
+            self._device.close()
+        else:
             self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+            if self._thread.is_alive():
+                return False
+        return self._device.join(max(0.0, deadline_at - self._clock()))
 
     def snapshot(self) -> EngineSnapshot:
         """The state of the queues after the latest turn."""

@@ -143,5 +143,10 @@ class Device(Protocol):
         ...
 
     def close(self) -> None:
-        """End the device's threads after their current stage. Safe to call twice."""
+        """End the device's threads after the work before it. Never blocks; safe to call twice."""
+        ...
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the threads' end after `close` and release what they used. True when all
+        ended in time. The one method that blocks, and not the engine thread's."""
         ...

@@ -40,6 +40,7 @@ class FakeDevice:
     ) -> None:
         self.started: list[Batch] = []
         self.failure: FatalError | None = None
+        self.closed = False
         self.room: int | None = None
         """The most rows for which there is memory; None for all."""
         self._clock = clock
@@ -98,6 +99,9 @@ class FakeDevice:
 
     def close(self) -> None:
         self.closed = True
+
+    def join(self, timeout_s: float) -> bool:
+        return self.closed
 
     def fail(self, error: FatalError) -> None:
         self.failure = error

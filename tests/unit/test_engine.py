@@ -28,7 +28,8 @@ PATIENT = FixedPolicy(3_600.0)
 class Rig:
     def __init__(self, policy: WindowPolicy) -> None:
         self.model = FakeModel()
-        lane = Lane(FakeDecoder(), self.model, FakePostprocessor())
+        self.decoder = FakeDecoder()
+        lane = Lane(self.decoder, self.model, FakePostprocessor())
         self.device = ThreadedDevice({"default": lane})
         self.outcomes: list[Outcome] = []
         self.failures: list[FatalError] = []
@@ -124,7 +125,7 @@ def test_an_engine_that_never_started_stops_at_once() -> None:
     rig = Rig(EAGER)
     assert rig.engine.stop(DEADLINE_S)
     assert rig.engine.state is EngineState.STOPPED
-    rig.device.close()
+    assert rig.decoder.closed
 
 
 def test_a_device_failure_is_reported_once_and_the_engine_fails() -> None:
