@@ -23,6 +23,7 @@ from pipeline.streams import StreamTable
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_ANSWERS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -122,6 +123,16 @@ ANSWERS_BLOCKED = _gauge(
     "the dead letter.",
 )
 COMMITS = _counter("commits", ["outcome"], "Offset commits: `done` or `failed`.")
+TRANSACTIONS = _counter(
+    "transactions",
+    ["outcome"],
+    "Transactions of exactly-once delivery: `committed`, `aborted` (tried again) or `fenced` (the "
+    "partition is another worker's).",
+)
+TRANSACTION_SECONDS = _histogram(
+    "transaction_seconds", [], "From a transaction's begin to its commit.", _SECONDS
+)
+TRANSACTION_SIZE = _histogram("transaction_size", [], "Answers per transaction.", _ANSWERS)
 STREAM_RECEIVED = _counter("stream_received", ["stream"], "Records received, per stream.")
 STREAM_ANSWERED = _counter("stream_answered", ["stream"], "Records settled, per stream.")
 STREAM_LAG = _gauge(
@@ -137,7 +148,7 @@ TABLE = (
     BATCHES, BATCH_SIZE, BATCH_FILL, QUEUE_DEPTH, RUNNING_BATCHES, FREE_SLOTS, STAGE_SECONDS,
     LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEQUENCER_HELD, OUT_OF_MEMORY, BATCH_LIMIT, SUSPECTS,
     KEY_MISMATCHES, CLOCK_SKEWS, LATE_COMPLETIONS, REBALANCES, ASSIGNED, PRODUCE_RETRIES,
-    ANSWERS_BLOCKED, COMMITS, *STREAM_TABLE,
+    ANSWERS_BLOCKED, COMMITS, TRANSACTIONS, TRANSACTION_SECONDS, TRANSACTION_SIZE, *STREAM_TABLE,
 )  # fmt: skip
 
 
@@ -177,7 +188,9 @@ class Metrics:
         """One more observation of a histogram."""
         series = self._observed.get((metric, labels))
         if series is None:
-            series = self._observed[metric, labels] = self._histograms[metric].labels(*labels)
+            histogram = self._histograms[metric]
+            series = histogram.labels(*labels) if labels else histogram
+            self._observed[metric, labels] = series
         series.observe(value)
 
     def forget(self, metric: Metric, *labels: str) -> None:

@@ -87,6 +87,8 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         max_poll_interval_ms: the longest time between two polls, milliseconds.
         max_partition_fetch_bytes: prefetch per partition, bytes; larger records still arrive.
         request_timeout_ms: of one request to the broker, milliseconds.
+        isolation_level: read_uncommitted, or read_committed: leave out frames of transactions
+            that were aborted, and wait for those that are open.
     """
 
     bootstrap_servers: Servers = "127.0.0.1:9092"
@@ -107,6 +109,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_poll_interval_ms: Millis = 300_000
     max_partition_fetch_bytes: Annotated[int, Meta(ge=1, le=2**31 - 1)] = MIB
     request_timeout_ms: Millis = 40_000
+    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
 
 
 class BucketSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -255,19 +258,36 @@ class Order(StrEnum):
     """As batches finish."""
 
 
+class Guarantee(StrEnum):
+    """What a consumer of results may rely on."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    """Each record is answered; after a crash some are answered twice."""
+    EXACTLY_ONCE = "exactly_once"
+    """Answers and offsets in one transaction: a read-committed consumer sees each answer once."""
+
+
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How answers leave and offsets are committed.
 
     Attributes:
+        guarantee: at_least_once, or exactly_once (needs a broker with transactions; answers then
+            leave in source order within each partition).
         order: stream or none.
-        commit_interval_ms: longest time between commits, milliseconds.
-        commit_every: commit after so many settled records, whichever comes first.
-        produce_timeout_ms: how long one answer may stay unacknowledged, milliseconds.
+        commit_interval_ms: longest time between commits, milliseconds; used by at_least_once.
+        commit_every: commit after so many settled records, whichever comes first; under
+            exactly_once the most answers of one transaction.
+        transaction_interval_ms: least time from the start of one transaction of a partition to
+            the start of the next, milliseconds; used by exactly_once.
+        produce_timeout_ms: how long one answer may stay unacknowledged, milliseconds; under
+            exactly_once how long a transaction may take.
     """
 
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     order: Order = Order.STREAM
     commit_interval_ms: Millis = 500
     commit_every: Positive = 1_000
+    transaction_interval_ms: Annotated[int, Meta(ge=0, le=60_000)] = 50
     produce_timeout_ms: Millis = 30_000
 
 

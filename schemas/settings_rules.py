@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from schemas.settings_check import Violation
-from schemas.settings_keys import KafkaSettings, RouteSettings, Settings
+from schemas.settings_keys import Guarantee, KafkaSettings, Order, RouteSettings, Settings
 from schemas.settings_yaml import Path
 
 
@@ -20,6 +20,13 @@ def violations(settings: Settings) -> Iterator[Violation]:
         yield Violation(
             ("window", "min_wait_ms"),
             f"must not exceed window.max_wait_ms ({settings.window.max_wait_ms})",
+        )
+    delivery = settings.delivery
+    if delivery.guarantee is Guarantee.EXACTLY_ONCE and delivery.order is Order.NONE:
+        yield Violation(
+            ("delivery", "order"),
+            "has no effect with delivery.guarantee exactly_once: a transaction holds the answers "
+            "of a partition in source order",
         )
     if settings.flow.max_bytes < settings.limits.max_record_bytes:
         yield Violation(

@@ -25,7 +25,7 @@ from workers.anchor import Time
 from workers.answers import AnswerWriter
 from workers.logs import Log
 from workers.suspects import Suspects
-from workers.tickets import Admitted, Settled, Ticket
+from workers.tickets import Admitted, OrderUnit, Settled, Ticket
 
 MAX_SKEW_S = 5.0
 """A capture time further in the future counts as the receipt time, and is flagged."""
@@ -52,7 +52,7 @@ class Admission:
     Args:
         intakes: by input topic.
         limits: for codec and probe.
-        ordered: False when no stream keeps its order (`delivery.order: none`).
+        unit: within what answers keep the order of their records.
         writer: makes the answers.
         time: monotonic and Unix time.
         log: for unexpected errors.
@@ -64,7 +64,7 @@ class Admission:
         intakes: Mapping[str, Intake],
         limits: LimitSettings,
         *,
-        ordered: bool,
+        unit: OrderUnit,
         writer: AnswerWriter,
         time: Time,
         log: Log,
@@ -73,7 +73,7 @@ class Admission:
         self._intakes = intakes
         self._limits = limits
         self._probe_limits = ProbeLimits(max_pixels=limits.max_pixels, max_scans=limits.max_scans)
-        self._ordered = ordered
+        self._unit = unit
         self._writer = writer
         self._anchor, self._clock = time.anchor, time.clock
         self._log = log
@@ -100,7 +100,9 @@ class Admission:
 
     def _ticket(self, record: RawRecord, epoch: int, route: str) -> Ticket:
         attempts = 1 + attempts_before(record.headers)
-        ticket = Ticket(record, epoch, route, received_at=self._clock(), attempts=attempts)
+        ticket = Ticket(
+            record, epoch, route, received_at=self._clock(), unit=self._unit, attempts=attempts
+        )
         suspect = self.suspects.find(ticket.coordinates)
         if suspect is None:
             return ticket
@@ -109,10 +111,11 @@ class Admission:
 
     def _with_frame(self, ticket: Ticket, frame: FrameMessage) -> Ticket:
         captured_at = self._anchor.to_monotonic(frame.captured_at_us)
+        stray = ticket.unit is OrderUnit.STREAM and not frame.ordered
         return replace(
             ticket,
             frame=frame,
-            ordered=self._ordered and frame.ordered,
+            unit=OrderUnit.NONE if stray else ticket.unit,
             clock_skew=captured_at > ticket.received_at + MAX_SKEW_S,
         )
 

@@ -19,17 +19,20 @@ from pipeline.metrics import Metrics
 from pipeline.sequencer import Sequencer
 from schemas.errors import FatalError
 from schemas.result import ClosedBy, ModelInfo
-from schemas.settings import Order, RouteSettings, Settings
+from schemas.settings import DeliverySettings, Guarantee, Order, RouteSettings, Settings
 from workers.admission import Admission, Intake
 from workers.anchor import Time
 from workers.answers import AnswerWriter, Destination
 from workers.delivery import Books, Delivery, Ends
-from workers.kafka_sink import KafkaSink, Receipts
-from workers.kafka_source import Hooks, KafkaSource
+from workers.kafka_outputs import Receipts
+from workers.kafka_partition_writer import Ties
+from workers.kafka_sink import KafkaSink
+from workers.kafka_source import Claims, Hooks, KafkaSource
+from workers.kafka_transactions import KafkaTransactions
 from workers.logs import Log, RecordLog
 from workers.suspects import Suspects
 from workers.tasks import Tasks
-from workers.tickets import Answer
+from workers.tickets import Answer, OrderUnit
 from workers.watchdog import Watchdog
 
 Deliver = Callable[[Sequence[Outcome]], None]
@@ -49,6 +52,18 @@ class EnginePort(Protocol):
     def drain(self) -> None: ...
     def stop(self, timeout_s: float) -> bool: ...
     def snapshot(self) -> EngineSnapshot: ...
+
+
+class SinkPort(Protocol):
+    """What the worker asks of a sink: one acknowledges each answer, the other commits them in
+    transactions."""
+
+    @property
+    def blocked(self) -> Mapping[str, float]: ...
+    async def start(self) -> None: ...
+    def put(self, answer: Answer) -> None: ...
+    def gauge(self) -> None: ...
+    async def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +88,7 @@ class Parts:
     delivery: Delivery
     engine: EnginePort
     source: KafkaSource
-    sink: KafkaSink
+    sink: SinkPort
     tasks: Tasks
     watchdog: Watchdog
 
@@ -97,20 +112,26 @@ def assemble(
         _call(loop, lambda: delivery.complete(outcomes))
 
     engine = machinery.make_engine(to_delivery, lambda error: _call(loop, lambda: fail(error)))
-    sink = KafkaSink(
-        settings,
-        [topic for route in settings.routes for topic in (route.output, route.dead_letter)],
-        Receipts(
-            # Delivery is made below, because it needs the sink.
-            is_live=lambda answer: delivery.is_live(answer),  # noqa: PLW0108
-            acknowledged=lambda answer: delivery.acknowledge(answer),  # noqa: PLW0108
-            dropped=lambda answer: delivery.abandon(answer.ticket),
-            too_large=lambda answer, error: writer.dead_letter(answer.ticket, error),
-        ),
-        metrics,
-        log,
-        tasks.spawn,
-        clock=time.clock,
+    receipts = Receipts(
+        # Delivery is made below, because it needs the sink.
+        is_live=lambda answer: delivery.is_live(answer),  # noqa: PLW0108
+        acknowledged=lambda answer: delivery.acknowledge(answer),  # noqa: PLW0108
+        dropped=lambda answer: delivery.abandon(answer.ticket),
+        too_large=lambda answer, error: writer.dead_letter(answer.ticket, error),
+    )
+    topics = [topic for route in settings.routes for topic in (route.output, route.dead_letter)]
+    transactions: KafkaTransactions | None = None
+    if settings.delivery.guarantee is Guarantee.EXACTLY_ONCE:
+        # The source is made below, because it needs delivery.
+        ties = Ties(
+            committed=lambda partition: source.committed(partition),  # noqa: PLW0108
+            admit=lambda partition, offset: source.admit(partition, offset),  # noqa: PLW0108
+            lost=lambda partition: source.disown(partition),  # noqa: PLW0108
+            receipts=receipts,
+        )
+        transactions = KafkaTransactions(settings, topics, ties, tasks, metrics, log, time.clock)
+    sink = transactions or KafkaSink(
+        settings, topics, receipts, metrics, log, tasks.spawn, clock=time.clock
     )
     delivery = Delivery(
         books,
@@ -121,7 +142,11 @@ def assemble(
         RecordLog(log),
         time,
     )
-    hooks = Hooks(flush=lambda ids: engine.flush(ClosedBy.REVOKE, ids), fail=fail)
+    hooks = Hooks(
+        flush=lambda ids: engine.flush(ClosedBy.REVOKE, ids),
+        fail=fail,
+        claims=transactions and Claims(transactions.claim, transactions.release),
+    )
     inputs = [route.input for route in settings.routes]
     source = KafkaSource(settings, inputs, delivery, books, hooks, metrics, log)
     watchdog = Watchdog(
@@ -177,12 +202,18 @@ def _admission(
     return Admission(
         intakes,
         settings.limits,
-        ordered=settings.delivery.order is Order.STREAM,
+        unit=_order_unit(settings.delivery),
         writer=writer,
         time=time,
         log=log,
         suspects=suspects,
     )
+
+
+def _order_unit(delivery: DeliverySettings) -> OrderUnit:
+    if delivery.guarantee is Guarantee.EXACTLY_ONCE:
+        return OrderUnit.PARTITION
+    return OrderUnit.STREAM if delivery.order is Order.STREAM else OrderUnit.NONE
 
 
 def bucket_table(route: RouteSettings) -> BucketTable:

@@ -2,10 +2,11 @@
 
 Delivery choices written down here, once:
 
-- Producers use `acks=all` without idempotence. aiokafka keeps one produce request per partition
-  in flight and puts a batch it retries back at the head of its queue, so order survives its own
-  retries; what idempotence would add is the removal of duplicates after a lost acknowledgement,
-  which at-least-once delivery allows. Embedded brokers do not offer it.
+- Producers use `acks=all`; those of at-least-once delivery are not idempotent. aiokafka keeps one
+  produce request per partition in flight and puts a batch it retries back at the head of its
+  queue, so order survives its own retries; what idempotence would add is the removal of duplicates
+  after a lost acknowledgement, which at-least-once delivery allows. Embedded brokers do not offer
+  it. Transactional producers are idempotent by nature.
 - Consumers commit by hand, never automatically, and use the RoundRobin assignor alone (the sticky
   one keeps state in the class, shared by every consumer of the process).
 - `start` and `stop` of the library may hang; ours have deadlines of their own.
@@ -14,6 +15,7 @@ Delivery choices written down here, once:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,6 +125,7 @@ def make_producer(
     max_batch_bytes: int = 256 * 1024,
     timeout_ms: int | None = None,
     linger_ms: int = 2,
+    transactional_id: str | None = None,
 ) -> AIOKafkaProducer:
     """A producer with `acks=all`, no compression (pictures do not compress) and a short linger.
 
@@ -134,15 +137,21 @@ def make_producer(
         max_batch_bytes: most bytes of records gathered for one partition (one may be larger).
         timeout_ms: after it, an unacknowledged batch fails; `request_timeout_ms` when None.
         linger_ms: how long a record waits for company.
+        transactional_id: makes it a transactional producer. Its start fences every earlier
+            producer of this id, and aborts what that left open. The broker aborts a transaction
+            that is open for twice `timeout_ms`.
     """
     settings = connection_arguments(kafka)
     if timeout_ms is not None:
         settings["request_timeout_ms"] = timeout_ms
+    if transactional_id is not None:
+        settings["transactional_id"] = transactional_id
+        settings["transaction_timeout_ms"] = 2 * settings["request_timeout_ms"]
     return AIOKafkaProducer(
         **settings,
         acks="all",
         compression_type=None,
-        enable_idempotence=False,
+        enable_idempotence=transactional_id is not None,
         linger_ms=linger_ms,
         max_batch_size=max_batch_bytes,
         max_request_size=max_record_bytes + PROTOCOL_OVERHEAD_BYTES,
@@ -188,7 +197,13 @@ async def stop_client(client: KafkaClient, *, timeout_s: float = STOP_TIMEOUT_S)
     try:
         async with asyncio.timeout(timeout_s):
             await ending
-    except (TimeoutError, KafkaError):
+    except TimeoutError:
+        # Given up on the way, a producer would go on to look for its broker for ever.
+        if isinstance(client, AIOKafkaProducer):
+            with contextlib.suppress(TimeoutError, KafkaError):
+                await asyncio.wait_for(client.client.close(), timeout_s)
+        return False
+    except KafkaError:
         return False
     return True
 

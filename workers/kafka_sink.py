@@ -11,21 +11,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aiokafka.errors import (
-    KafkaTimeoutError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-)
-from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.errors import KafkaTimeoutError
 
 from pipeline import metrics as m
 from pipeline.metrics import Metrics
 from pipeline.ports import Clock
 from pipeline.retry import Backoff
-from schemas.errors import FatalError, PoisonError, Reason, TransientError
+from schemas.errors import FatalError
 from schemas.settings import KafkaSettings, Settings
 from workers.kafka_clients import (
     AIOKafkaProducer,
@@ -34,40 +29,22 @@ from workers.kafka_clients import (
     start_client,
     stop_client,
 )
+from workers.kafka_outputs import (
+    MAX_BATCH_ANSWERS,
+    MAX_BATCH_BYTES,
+    TOO_LARGE,
+    Blocked,
+    OutputPartition,
+    Outputs,
+    Receipts,
+    as_poison,
+    send,
+)
 from workers.logs import Log
 from workers.tasks import Spawn
 from workers.tickets import Answer
 
-MAX_BATCH_BYTES = 512 * 1024
-"""Most bytes in one batch, unless one answer alone is larger: brokers limit a batch, not only a
-record, and their default limit is 1 MiB."""
-MAX_BATCH_ANSWERS = 500
-
 BACKOFF = Backoff(first_s=0.2, longest_s=5.0, random=random.random)
-
-BLOCKED_AFTER_S = 10.0
-"""A topic whose answers wait longer than this for an acknowledgement counts as blocked."""
-
-_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-
-OutputPartition = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Receipts:
-    """Whom the sink tells what became of an answer.
-
-    Attributes:
-        is_live: whether the answer is still this worker's to send; asked right before sending.
-        acknowledged: the broker has it.
-        dropped: it was not sent, because it is not live.
-        too_large: the broker refuses its size; returns the dead letter to send instead.
-    """
-
-    is_live: Callable[[Answer], bool]
-    acknowledged: Callable[[Answer], None]
-    dropped: Callable[[Answer], None]
-    too_large: Callable[[Answer, PoisonError], Answer]
 
 
 @dataclass(slots=True, eq=False)
@@ -108,42 +85,32 @@ class KafkaSink:
         self._limits = settings.limits
         self._timeout_s = settings.delivery.produce_timeout_ms / 1e3
         self._give_up_s = settings.lifecycle.stall_timeout_ms / 1e3
-        self._topics = tuple(dict.fromkeys(topics))
         self._receipts = receipts
         self._metrics = metrics
         self._log = log
-        self._partition = DefaultPartitioner()
-        self._partitions: dict[str, list[int]] = {}
+        self._outputs = Outputs(topics)
         self._writers: dict[OutputPartition, _Writer] = {}
         self._spawn = spawn
         self._clock = clock
-        self._blocked: Mapping[str, float] = {}
+        self._blocked = Blocked(topics, metrics, log)
         self._producer: AIOKafkaProducer | None = None
 
     @property
     def blocked(self) -> Mapping[str, float]:
         """Topics whose answers do not get through, and for how many seconds, as `gauge` found it.
         Any thread may ask."""
-        return self._blocked
+        return self._blocked.seconds
 
     def gauge(self) -> None:
         """Look how long answers have waited, and say so."""
-        now, longest = self._clock(), dict.fromkeys(self._topics, 0.0)
+        now, longest = self._clock(), dict[str, float]()
         for (topic, _), writer in self._writers.items():
             if writer.sent_at is not None:
-                longest[topic] = max(longest[topic], now - writer.sent_at)
-        blocked = {topic: s for topic, s in longest.items() if s >= BLOCKED_AFTER_S}
-        for topic in self._topics:
-            self._metrics.set(m.ANSWERS_BLOCKED, blocked.get(topic, 0.0), topic)
-        for topic in blocked.keys() ^ self._blocked.keys():
-            self._log.warning(
-                "answers_blocked" if topic in blocked else "answers_flow", topic=topic
-            )
-        self._blocked = blocked
+                longest[topic] = max(longest.get(topic, 0.0), now - writer.sent_at)
+        self._blocked.look(longest)
 
     async def start(self) -> None:
-        """Connect and learn each topic's partitions. They are learned once: a topic that grows
-        would move keys to other partitions and break their order, so it takes a restart.
+        """Connect and learn each topic's partitions.
 
         Raises:
             TransientError: no broker, or a topic has no partitions to be had.
@@ -160,25 +127,15 @@ class KafkaSink:
         )
         await start_client(producer, self._kafka)
         self._producer = producer
-        for topic in self._topics:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    self._partitions[topic] = sorted(await producer.partitions_for(topic))
-            except (TimeoutError, KafkaError) as error:
-                raise TransientError(f"topic {topic!r} has no partitions: {error}") from error
+        await self._outputs.learn(producer, self._timeout_s)
 
     def put(self, answer: Answer) -> None:
         """Queue an answer. Never blocks. Answers with one key leave in the order they are put."""
-        partitions = self._partitions[answer.topic]
-        if answer.key is None:
-            # A dead letter without a key: its source partition keeps its neighbours together.
-            partition = partitions[answer.ticket.record.partition % len(partitions)]
-        else:
-            partition = self._partition(answer.key, partitions, partitions)
-        writer = self._writers.get((answer.topic, partition))
+        target = self._outputs.of(answer)
+        writer = self._writers.get(target)
         if writer is None:
-            writer = self._writers[answer.topic, partition] = _Writer((answer.topic, partition))
-            self._spawn(self._write(writer), f"sink {answer.topic}/{partition}")
+            writer = self._writers[target] = _Writer(target)
+            self._spawn(self._write(writer), f"sink {target[0]}/{target[1]}")
         writer.queue.append(answer)
         writer.waiting.set()
 
@@ -247,7 +204,7 @@ class KafkaSink:
         target = writer.target
         try:
             await self._send(target, batch)
-        except _TOO_LARGE as error:
+        except TOO_LARGE as error:
             await self._split(writer, batch, error)
         except (TimeoutError, KafkaTimeoutError) as error:
             self._log.warning(
@@ -265,35 +222,16 @@ class KafkaSink:
         return True
 
     async def _send(self, target: OutputPartition, batch: Sequence[Answer]) -> None:
-        topic, partition = target
-        producer = self._producer
-        if producer is None:
+        if self._producer is None:
             raise RuntimeError("the sink was not started")
-        builder = producer.create_batch()
-        for answer in batch:
-            added = builder.append(
-                timestamp=None, key=answer.key, value=answer.value, headers=list(answer.headers)
-            )
-            if added is None:
-                raise RuntimeError(f"{len(batch)} answers do not fit the producer's batch")
-        # An open batch lingers for company, and ours is complete.
-        builder.close()
         async with asyncio.timeout(self._timeout_s):
-            await (await producer.send_batch(builder, topic, partition=partition))
+            await (await send(self._producer, target, batch))
 
     async def _split(self, writer: _Writer, batch: Sequence[Answer], error: KafkaError) -> None:
-        target = writer.target
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._deliver(writer, batch[:middle])
             await self._deliver(writer, batch[middle:])
             return
-        answer = batch[0]
-        if answer.is_dead_letter:
-            raise FatalError(
-                f"the broker refuses a dead letter of {answer.nbytes} bytes on {target[0]!r}: give "
-                "the topic a max.message.bytes of its input topic's plus 64 KiB"
-            ) from error
-        detail = f"the broker refuses a result of {answer.nbytes} bytes on {target[0]!r}"
-        poison = PoisonError(Reason.RESULT_TOO_LARGE, detail, stage="result")
-        self.put(self._receipts.too_large(answer, poison))
+        poison = as_poison(batch[0], error)
+        self.put(self._receipts.too_large(batch[0], poison))

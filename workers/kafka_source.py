@@ -7,8 +7,9 @@ revoked is settled and committed within a budget before it is let go.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from aiokafka.abc import ConsumerRebalanceListener
@@ -48,16 +49,32 @@ member is alive."""
 
 
 @dataclass(frozen=True, slots=True)
+class Claims:
+    """How partitions are taken over where the group's word is not enough (exactly once).
+
+    Attributes:
+        claim: take these partitions over; each is given to `KafkaSource.admit` once that is done.
+        release: give them back.
+    """
+
+    claim: Callable[[frozenset[PartitionId]], None]
+    release: Callable[[frozenset[PartitionId]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Hooks:
     """What the source asks of the rest of the worker.
 
     Attributes:
         flush: close every queue with frames of these partitions at once.
         fail: end the worker; from the rebalance listener, whose exceptions the library only logs.
+        claims: None where partitions may be read at once, and offsets are committed by the source
+            (at least once).
     """
 
     flush: Callable[[frozenset[PartitionId]], None]
     fail: Callable[[FatalError], None]
+    claims: Claims | None = None
 
 
 class KafkaSource:
@@ -88,6 +105,7 @@ class KafkaSource:
         self._hooks = hooks
         self._metrics = metrics
         self._log = log
+        self._owned: frozenset[PartitionId] = frozenset()
         self._admitting: set[PartitionId] = set()
         self._committing = asyncio.Lock()
         self._consumer: AIOKafkaConsumer | None = None
@@ -103,7 +121,11 @@ class KafkaSource:
         Raises:
             TransientError: no broker answers.
         """
-        consumer = make_consumer(self._settings.kafka, max_poll_records=MAX_POLL_RECORDS)
+        consumer = make_consumer(
+            self._settings.kafka,
+            max_poll_records=MAX_POLL_RECORDS,
+            isolation=self._settings.kafka.isolation_level,
+        )
         await start_client(consumer, self._settings.kafka)
         self._consumer = consumer
         # Subscribed only now: started with topics, the library would wait for an assignment.
@@ -134,11 +156,14 @@ class KafkaSource:
 
     async def commit(self, partitions: Collection[PartitionId] | None = None) -> bool:
         """Commit the watermarks that moved, of these partitions (None: of all). False when the
-        broker did not take them; a later commit covers the same.
+        broker did not take them; a later commit covers the same. Where partitions are claimed,
+        offsets are part of the transactions, and nothing is left to commit.
 
         Raises:
             FatalError: this group may not commit at all.
         """
+        if self._hooks.claims is not None:
+            return True
         async with self._committing:
             ledger = self._books.ledger
             offsets = ledger.to_commit(partitions)
@@ -157,7 +182,7 @@ class KafkaSource:
     async def behind(self) -> bool:
         """Whether the log holds records after this worker's position. False when the broker does
         not say."""
-        consumer, partitions = self._started(), [TopicPartition(*p) for p in self._admitting]
+        consumer, partitions = self._started(), [TopicPartition(*p) for p in self._owned]
         if not partitions:
             return False
         try:
@@ -182,16 +207,55 @@ class KafkaSource:
     async def assign(self, partitions: Collection[PartitionId]) -> None:
         """The group gave this worker these partitions."""
         ids = {(topic, number) for topic, number in partitions}
-        self._delivery.assign(ids)
-        self._admitting = ids
+        self._owned = frozenset(ids)
+        if self._hooks.claims is None:
+            self._delivery.assign(ids)
+            self._admitting = ids
+        else:
+            self._hooks.claims.claim(self._owned)
         self._metrics.add(m.REBALANCES, 1)
-        self._metrics.set(m.ASSIGNED, len(ids))
+        self._metrics.set(m.ASSIGNED, len(self._admitting))
         self._log.info("partitions_assigned", partitions=_names(ids))
+
+    async def committed(self, partition: PartitionId) -> int | None:
+        """The group's offset of the partition, or None when it has none.
+
+        Raises:
+            KafkaError, TimeoutError: the broker does not say.
+        """
+        async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            return await self._started().committed(TopicPartition(*partition))
+
+    async def admit(self, partition: PartitionId, offset: int | None) -> None:
+        """A claimed partition is this worker's: read it from `offset`, or from where the group
+        begins. The library looked for its position before the claim, when the offset could still
+        move; so it is set again. Nothing happens when the partition has left meanwhile."""
+        consumer, at = self._started(), TopicPartition(*partition)
+        try:
+            if offset is not None:
+                consumer.seek(at, offset)
+            elif self._settings.kafka.auto_offset_reset == "earliest":
+                await consumer.seek_to_beginning(at)
+        except IllegalStateError:
+            self._log.warning("claimed_partition_left", partitions=_names([partition]))
+            return
+        if partition in self._owned:
+            self._delivery.assign([partition])
+            self._admitting.add(partition)
+            self._metrics.set(m.ASSIGNED, len(self._admitting))
+            self._log.info("partition_admitted", partitions=_names([partition]), offset=offset)
+
+    def disown(self, partition: PartitionId) -> None:
+        """A claimed partition turned out to be another worker's."""
+        self._admitting.discard(partition)
+        self._metrics.set(m.ASSIGNED, len(self._admitting))
+        self._delivery.revoke([partition])
 
     async def revoke(self, partitions: Collection[PartitionId]) -> None:
         """The group takes these partitions back: settle what is inside, commit, let go. The
         budget covers all of it; what is unsettled by its end is left to the next owner."""
         ids = frozenset((topic, number) for topic, number in partitions)
+        self._owned -= ids
         self._admitting -= ids
         self._metrics.set(m.ASSIGNED, len(self._admitting))
         if not ids:
@@ -204,6 +268,8 @@ class KafkaSource:
             left = self._books.ledger.incomplete(ids)
             self._log.warning("revoke_timed_out", unsettled=left)
         await self.commit(ids)
+        if self._hooks.claims is not None:
+            await self._hooks.claims.release(ids)
         self._delivery.revoke(ids)
         for topic, number in ids:
             self._metrics.forget(m.LAG_RECORDS, topic, str(number))
@@ -223,8 +289,20 @@ class KafkaSource:
         )
         # Nothing may be awaited between the poll and this: a rebalance could come in between.
         epochs = {partition: self._books.ledger.epoch(partition) for partition in fetched}
+        for partition in fetched:
+            if partition not in self._admitting:
+                self._give_back(consumer, partition, fetched[partition])
         for partition, records in fetched.items():
             await self._take(partition, records, epochs[partition])
+
+    def _give_back(
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, records: Sequence[Record]
+    ) -> None:
+        """The poll outlived a rebalance, and these may be the first records of the new assignment:
+        left alone, they would be passed over."""
+        # It is nobody's, or has its position from the group: nothing is passed over.
+        with contextlib.suppress(IllegalStateError):
+            consumer.seek(partition, records[0].offset)
 
     async def _take(
         self, partition: PartitionId, records: Sequence[Record], epoch: int | None

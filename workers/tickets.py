@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from pipeline.item import Coordinates, Item
 from pipeline.ledger import PartitionId
@@ -12,6 +13,21 @@ from schemas.errors import Reason
 from schemas.frame import FrameMessage
 from schemas.record import RawRecord
 from schemas.result import Status
+
+
+class OrderUnit(Enum):
+    """Within what answers keep the order of their records."""
+
+    NONE = "none"
+    STREAM = "stream"
+    """Records that cannot be read belong to no stream, and wait for nobody."""
+    PARTITION = "partition"
+    """All of its records. What has left of a partition is then always its contiguous beginning,
+    which is what a transaction may hold."""
+
+
+WHOLE_PARTITION = ""
+"""In place of a stream id, where the unit of order is the partition."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +40,7 @@ class Ticket:
         route: name of its route.
         received_at: monotonic seconds.
         frame: what it says, or None while (or because) it could not be read.
-        ordered: whether its answer waits for earlier ones of its stream.
+        unit: within what its answer waits for earlier ones.
         clock_skew: it claims to be captured well after its receipt.
         attempts: how often it is tried with this one, ≥ 1.
         suspect: what is held of it, if it was inside when a worker died.
@@ -35,7 +51,7 @@ class Ticket:
     route: str
     received_at: float
     frame: FrameMessage | None = None
-    ordered: bool = False
+    unit: OrderUnit = OrderUnit.NONE
     clock_skew: bool = False
     attempts: int = 1
     suspect: Suspect | None = None
@@ -56,7 +72,9 @@ class Ticket:
     @property
     def key(self) -> StreamKey | None:
         """Its place in the sequencer, or None when it has no order."""
-        if self.frame is None or not self.ordered:
+        if self.unit is OrderUnit.PARTITION:
+            return StreamKey(self.partition, self.epoch, WHOLE_PARTITION)
+        if self.unit is OrderUnit.NONE or self.frame is None:
             return None
         return StreamKey(self.partition, self.epoch, self.frame.stream_id)
 

@@ -12,7 +12,7 @@ from pipeline.ledger import PartitionId
 from pipeline.metrics import Metrics
 from pipeline.ports import Clock
 from schemas.errors import ConfigError, FatalError, TransientError
-from schemas.settings import Settings
+from schemas.settings import Guarantee, Settings
 from workers.anchor import Anchor, Time
 from workers.assembly import Machinery, Parts, assemble
 from workers.committer import commit_regularly
@@ -183,6 +183,9 @@ class Worker:
     async def _close(self, parts: Parts) -> None:
         """End everything, from whatever state. Commits nothing."""
         await parts.tasks.cancel("poll", "commit", "watch_log", "gauge")
+        if self._settings.delivery.guarantee is Guarantee.EXACTLY_ONCE:
+            # Its writers ask the source for offsets.
+            await parts.sink.stop()
         await parts.source.stop()
         self.engine_ended = await asyncio.to_thread(parts.engine.stop, ENGINE_STOP_S)
         await parts.tasks.cancel()

@@ -36,7 +36,7 @@ from workers.answers import AnswerWriter, Destination
 from workers.delivery import Books, Delivery, Ends
 from workers.logs import RecordLog, get_log
 from workers.suspects import SuspectFolder, Suspects
-from workers.tickets import Answer
+from workers.tickets import Answer, OrderUnit
 
 P0: PartitionId = ("in", 0)
 P1: PartitionId = ("in", 1)
@@ -64,7 +64,7 @@ class Office:
     def __init__(
         self,
         *,
-        ordered: bool = True,
+        unit: OrderUnit = OrderUnit.STREAM,
         sample_every: int = 1,
         max_held: int = 64,
         suspects: Suspects | None = None,
@@ -82,7 +82,7 @@ class Office:
         )  # fmt: skip
         table = BucketTable([Bucket("b", 1 << 40, 32, 32, 4)])
         admission = Admission(
-            {"in": Intake("default", table, sample_every)}, LimitSettings(), ordered=ordered,
+            {"in": Intake("default", table, sample_every)}, LimitSettings(), unit=unit,
             writer=writer, time=self.time, log=get_log("test"), suspects=self.suspects,
         )  # fmt: skip
         self.delivery = Delivery(

@@ -27,7 +27,8 @@ from schemas.settings import DeliverySettings, Settings
 from tests.fakes.clock import VirtualClock
 from tests.fakes.producer import FakeProducer, LostError
 from workers import kafka_sink
-from workers.kafka_sink import KafkaSink, Receipts
+from workers.kafka_outputs import BLOCKED_AFTER_S, Receipts
+from workers.kafka_sink import KafkaSink
 from workers.logs import get_log
 from workers.tasks import Tasks
 from workers.tickets import Answer, Ticket
@@ -75,7 +76,7 @@ class Desk:
             clock=self.clock,
         )  # fmt: skip
         self.sink._producer = producer  # type: ignore[assignment]
-        self.sink._partitions = {OUT: list(range(partitions)), DLQ: [0, 1]}
+        self.sink._outputs._partitions = {OUT: list(range(partitions)), DLQ: [0, 1]}
 
     def _note(self, where: list[int], answer: Answer) -> None:
         where.append(answer.ticket.record.offset)
@@ -173,10 +174,10 @@ async def test_a_topic_that_takes_nothing_is_named_until_it_does() -> None:
             await asyncio.sleep(0)
         desk.sink.gauge()
         assert (desk.sink.blocked, desk.metrics.value(m.ANSWERS_BLOCKED, topic=DLQ)) == ({}, 0.0)
-        desk.clock.advance(kafka_sink.BLOCKED_AFTER_S)
+        desk.clock.advance(BLOCKED_AFTER_S)
         desk.sink.gauge()
-        assert desk.sink.blocked == {DLQ: kafka_sink.BLOCKED_AFTER_S}
-        assert desk.metrics.value(m.ANSWERS_BLOCKED, topic=DLQ) == kafka_sink.BLOCKED_AFTER_S
+        assert desk.sink.blocked == {DLQ: BLOCKED_AFTER_S}
+        assert desk.metrics.value(m.ANSWERS_BLOCKED, topic=DLQ) == BLOCKED_AFTER_S
         assert desk.metrics.value(m.ANSWERS_BLOCKED, topic=OUT) == 0.0
         desk.producer.hold.set()
         await desk.settled(1)
