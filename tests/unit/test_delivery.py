@@ -179,6 +179,18 @@ def test_unreadable_records_wait_for_nobody() -> None:
     assert office.books.ledger.watermark(P0) == 0, "the frame before them is still out"
 
 
+def test_within_a_partition_even_unreadable_records_wait_for_those_before_them() -> None:
+    office = an_office(unit=OrderUnit.PARTITION)
+    office.delivery.take(P0, [a_record(0), a_record(1, value=b"?"), a_record(2, key=b"x")])
+    office.delivery.take(P1, [a_record(0, partition=1, value=None)])
+    assert [a.ticket.partition for a in office.queue] == [P1]
+    first, third = office.items
+    office.finish(third)
+    assert len(office.queue) == 1
+    office.finish(first)
+    assert [a.ticket.record.offset for a in office.queue[1:]] == [0, 1, 2]
+
+
 def test_a_poison_picture_waits_for_its_stream_but_no_other_does() -> None:
     office = an_office()
     office.delivery.take(

@@ -43,6 +43,7 @@ class FakeConsumer:
     polled: list[tuple[TopicPartition, ...]] = field(default_factory=list)
     commits: list[dict[PartitionId, int]] = field(default_factory=list)
     commit_error: Exception | None = None
+    sought: list[tuple[TopicPartition, int]] = field(default_factory=list)
     _coordinator: FakeCoordinator = field(default_factory=FakeCoordinator)
 
     async def getmany(self, *wanted: TopicPartition, timeout_ms: int, max_records: int = 1):  # type: ignore[no-untyped-def]
@@ -55,6 +56,9 @@ class FakeConsumer:
         if isinstance(fetched, Exception):
             raise fetched
         return fetched
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.sought.append((partition, offset))
 
     async def commit(self, offsets: dict[PartitionId, int]) -> None:
         if self.commit_error is not None:
@@ -214,3 +218,16 @@ async def test_a_consumer_that_is_refused_for_good_ends_the_worker() -> None:
     branch.consumer.fetches.append(GroupAuthorizationFailedError("group"))  # type: ignore[arg-type]
     with pytest.raises(FatalError, match="read from Kafka"):
         await branch.source.poll()
+
+
+async def test_a_poll_that_outlives_a_rebalance_passes_no_record_over() -> None:
+    branch = await a_branch()
+    branch.consumer.fetches.append({TopicPartition(*P0): records(5, 6)})
+    polling = asyncio.ensure_future(
+        branch.source._poll_once(branch.consumer, [P0])  # type: ignore[arg-type]
+    )
+    await asyncio.sleep(0)
+    await branch.source.revoke({TopicPartition(*P0)})
+    await polling
+    assert branch.consumer.sought == [(TopicPartition(*P0), 5)]
+    assert branch.office.metrics.total(m.RECEIVED) == 0
