@@ -7,7 +7,7 @@ and a swap to RGB, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import cv2
 import numpy as np
@@ -68,7 +68,13 @@ class OpenCvDecoder:
         rows: list[Pixels] = list(out.numpy()[: len(items)])
         if self._pool is None or len(items) == 1:
             return [_decode_row(item, row) for item, row in zip(items, rows, strict=True)]
-        return list(self._pool.map(self._decode_in_turn, items, rows))
+        pending = [
+            self._pool.submit(self._decode_in_turn, item, row)
+            for item, row in zip(items, rows, strict=True)
+        ]
+        # All of them, also after one has raised: nobody may write to rows that are handed on.
+        wait(pending)
+        return [each.result() for each in pending]
 
     def _decode_in_turn(self, item: Item, row: Pixels) -> PoisonError | None:
         with self._budget.held(stored_pixels(item)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import cv2
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ import torch
 
 from pipeline import decode_opencv
 from pipeline.decode_opencv import OpenCvDecoder, place
+from pipeline.item import Item
 from pipeline.letterbox import PAD_VALUE, letterbox
 from schemas.errors import PoisonError, Reason, TransientError
 from schemas.frame import Encoding
+from tests.builders import an_item
 from tests.builders_pictures import bucket, item, jpeg, picture
 
 INTO = bucket(32, 64)
@@ -62,3 +66,31 @@ def test_place_writes_every_pixel(width: int, height: int) -> None:
     assert (inner == 200).all()
     assert set(np.unique(row)) <= {200, PAD_VALUE}
     assert (row == 200).sum() == inner.size
+
+
+def test_when_one_picture_raises_no_other_is_still_being_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The caller runs the batch again in parts, and moves rows: a straggler would spoil them."""
+    failed, running = threading.Event(), threading.Event()
+    working: set[int] = set()
+
+    def decode_row(work: Item, row: object) -> None:
+        if work.frame.seq == 0:
+            assert running.wait(30.0)
+            failed.set()
+            raise TransientError("out of memory")
+        working.add(work.frame.seq)
+        running.set()
+        assert failed.wait(30.0)
+        working.discard(work.frame.seq)
+
+    monkeypatch.setattr(decode_opencv, "_decode_row", decode_row)
+    decoder = OpenCvDecoder(threads=2)
+    items = [an_item(seq=seq, size=(8, 8)) for seq in range(6)]
+    into = items[0].bucket
+    out = torch.zeros((6, into.height, into.width, 3), dtype=torch.uint8)
+    with pytest.raises(TransientError):
+        decoder.decode(items, out)
+    assert not working
+    decoder.close()
