@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # The package folders and the tests: what the formatter and the linter read.
 CODE := schemas pipeline workers bench frameloom tests
 
-.PHONY: demo test check fmt clean install
+.PHONY: demo test drill check fmt clean install
 .DEFAULT_GOAL := test
 
 install: $(STAMP)
@@ -25,6 +25,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(ARGS)
+
+# Every scenario at full length, against real Kafka (needs java and mvn); about 25 minutes.
+drill: $(STAMP)
+	$(BIN)/python -m tests.scenario.drill $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)

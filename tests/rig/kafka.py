@@ -58,6 +58,12 @@ def fetch_jars() -> Path:
     return jars
 
 
+def kafka_version() -> str:
+    """Of the jars."""
+    (jar,) = fetch_jars().glob("kafka_2.13-*.jar")
+    return jar.stem.removeprefix("kafka_2.13-")
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on at this moment."""
     sockets = [socket.socket() for _ in range(count)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
+import psutil
 import yaml
 
 from frameloom.children import end, spawn
@@ -20,26 +21,53 @@ START_S = 120.0
 """Importing torch and warming up, on a machine that is busy with other tests."""
 
 
-class WorkerProcess:
-    """`frameloom worker`, and its log as parsed lines."""
+class Process(Protocol):
+    """What is asked of a process. `subprocess.Popen` is one."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: signal.Signals) -> None: ...
+    def kill(self) -> None: ...
+
+
+class WorkerProcess:
+    """A worker, and its log as parsed lines."""
+
+    def __init__(self, process: Process, log: Path) -> None:
         self._process = process
         self._log = log
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def rss_bytes(self) -> int:
+        """Memory that it holds now."""
+        return psutil.Process(self.pid).memory_info().rss
 
     def events(self) -> list[dict[str, object]]:
         lines = self._log.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def said(self, event: str, **fields: object) -> bool:
-        return any(
+        return self.times_said(event, **fields) > 0
+
+    def times_said(self, event: str, **fields: object) -> int:
+        return sum(
             line["event"] == event and fields.items() <= line.items() for line in self.events()
         )
 
-    async def until_said(self, event: str, **fields: object) -> None:
+    async def until_said(self, event: str, *, times: int = 1, **fields: object) -> None:
         async with asyncio.timeout(START_S):
-            while not self.said(event, **fields):
-                assert self._process.poll() is None, self._log.read_text()[-4_000:]
+            while self.times_said(event, **fields) < times:
+                assert self.running, self._log.read_text()[-4_000:]
                 await asyncio.sleep(0.05)
 
     def send(self, number: signal.Signals) -> None:
@@ -48,6 +76,12 @@ class WorkerProcess:
     async def ended(self) -> int:
         """The exit code (negative: the signal that ended it)."""
         return await asyncio.to_thread(self._process.wait, START_S)
+
+    async def drained(self) -> None:
+        """Told to end, it must end in order."""
+        self.send(signal.SIGTERM)
+        code = await self.ended()
+        assert code == 0, f"exit code {code}: {self._log.read_text()[-4_000:]}"
 
 
 def _frameloom_worker(config: Path) -> list[str]:
@@ -60,18 +94,26 @@ async def worker_process(
 ) -> AsyncIterator[WorkerProcess]:
     """Started, and with partitions. Whatever is left of it at the end is killed. `command` makes
     the command from the configuration file."""
-    config, log = _files(settings, folder)
+    config, log = new_files(settings, folder)
     with log.open("wb") as output:
-        process = spawn(command(config), log=output)
-        try:
-            worker = WorkerProcess(process, log)
+        async with watched(spawn(command(config), log=output), log) as worker:
             await worker.until_said("partitions_assigned")
             yield worker
-        finally:
-            end(process, grace_s=0.1)
 
 
-def _files(settings: Settings, folder: Path) -> tuple[Path, Path]:
+@asynccontextmanager
+async def watched(process: Process, log: Path) -> AsyncIterator[WorkerProcess]:
+    """A process that does not outlive the block."""
+    try:
+        yield WorkerProcess(process, log)
+    finally:
+        if process.poll() is None:
+            # A stopped process takes no other signal before it goes on.
+            process.send_signal(signal.SIGCONT)
+        end(process, grace_s=0.1)
+
+
+def new_files(settings: Settings, folder: Path) -> tuple[Path, Path]:
     """Configuration and log of one more run."""
     number = len(list(folder.glob("*.yaml")))
     config = folder / f"worker-{number}.yaml"
@@ -79,4 +121,6 @@ def _files(settings: Settings, folder: Path) -> tuple[Path, Path]:
     if plain["lifecycle"]["journal_dir"] is None:
         plain["lifecycle"]["journal_dir"] = str(folder / "journal")
     config.write_text(yaml.safe_dump(plain))
-    return config, config.with_suffix(".log")
+    log = config.with_suffix(".log")
+    log.touch()
+    return config, log

@@ -1,0 +1,119 @@
+"""A dead-letter topic that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import urllib.error
+import urllib.request
+
+from tests.scenario.feed import feed
+from tests.scenario.oracle import DEADLINE_S, Oracle, Verdict
+from tests.scenario.stage import Plan, Rig, Stage
+from tests.scenario.worker_process import WorkerProcess
+from workers.kafka_clients import create_topics, make_admin, start_client, stop_client
+
+ALARM_S = 60.0
+"""Within so long a gauge must say that dead letters do not get through."""
+BLOCKED = re.compile(
+    r"^frameloom_answers_blocked_seconds\{topic=\"([^\"]+)\"\} ([0-9.e+]+)$", re.MULTILINE
+)
+POISON = b"no frame"
+
+
+async def missing_at_start(rig: Rig) -> Verdict:
+    """A worker without its dead-letter topic refuses to start and names it; nothing is taken in
+    until it is there."""
+    stage = await Stage.build(rig, Plan(dead_letters=False))
+    oracle = Oracle(stage)
+    async with feed(stage) as feeding:
+        await feeding.send(100)
+        await feeding.put(b"cam-0", POISON)
+    async with stage.worker(assigned=False) as worker:
+        assert await worker.ended() == 2
+        (failure,) = [line for line in worker.events() if line["event"] == "worker_failed"]
+        assert stage.route.dead_letter in str(failure["error"])
+    assert await oracle.look()
+    assert oracle.answered == 0
+    await create_topics(stage.direct, [stage.dead_letter_topic()])
+    oracle.watched.add(stage.route.dead_letter)
+    async with stage.worker() as worker:
+        await oracle.until_all()
+        await worker.drained()
+    return await oracle.verdict(allowed=0, dead_letters=1)
+
+
+async def deleted_later(rig: Rig, *, away_s: float) -> Verdict:
+    """The dead-letter topic is deleted under a running worker. Results go on, the offsets stop at
+    the dead letter, a gauge and `/readyz` say so; once the topic is back, all goes on by itself."""
+    stage = await Stage.build(rig, Plan())
+    oracle, topic = Oracle(stage), stage.route.dead_letter
+    async with stage.worker() as worker:
+        await worker.until_said("http_listening")
+        async with feed(stage, per_second=50.0) as feeding:
+            await feeding.put(b"cam-0", POISON)
+            await oracle.until(lambda: oracle.reasons == 1, "the first dead letter")
+            await oracle.until_more(50)
+            await _delete(stage, topic)
+            oracle.watched.discard(topic)
+            deleted_at = time.monotonic()
+            await feeding.put(b"cam-0", POISON)
+            await feeding.settle()
+            await _until_blocked(worker, topic)
+            assert time.monotonic() - deleted_at < ALARM_S
+            assert await _status(worker, "/readyz") == 503
+            assert await _status(worker, "/healthz") == 200
+            await oracle.until_more(50)
+            await asyncio.sleep(away_s)
+            committed = sum((await oracle.committed()).values())
+            assert committed < oracle.sent, "it committed past a dead letter that nobody has"
+            await create_topics(stage.direct, [stage.dead_letter_topic()])
+            back_at = time.monotonic()
+            oracle.forget_positions(topic)
+            oracle.watched.add(topic)
+            await oracle.until(lambda: oracle.reasons == 2, "the second dead letter")
+            recovery_s = time.monotonic() - back_at
+        await oracle.until_all()
+        await oracle.until_committed()
+        async with asyncio.timeout(DEADLINE_S):
+            while await _status(worker, "/readyz") != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+        await worker.drained()
+    # What the broker took and did not acknowledge before it deleted the topic is gone with it.
+    return await oracle.verdict(allowed=0, dead_letters=2, recovery_s=recovery_s)
+
+
+async def _delete(stage: Stage, topic: str) -> None:
+    admin = make_admin(stage.direct)
+    await start_client(admin, stage.direct)
+    try:
+        await admin.delete_topics([topic])
+        async with asyncio.timeout(DEADLINE_S):
+            while topic in await admin.list_topics():  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    finally:
+        await stop_client(admin)
+
+
+async def _until_blocked(worker: WorkerProcess, topic: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            _, body = await asyncio.to_thread(_get, worker, "/metrics")
+            if float(dict(BLOCKED.findall(body))[topic]) > 0:
+                return
+            await asyncio.sleep(0.5)
+
+
+async def _status(worker: WorkerProcess, path: str) -> int:
+    return (await asyncio.to_thread(_get, worker, path))[0]
+
+
+def _get(worker: WorkerProcess, path: str) -> tuple[int, str]:
+    (said,) = [line for line in worker.events() if line["event"] == "http_listening"]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{said['port']}{path}", timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
