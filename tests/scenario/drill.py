@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import platform
 import sys
@@ -99,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     no Kafka to be had."""
     options = _options(arguments)
     console = Console(stderr=True)
+    # Of brokers that are dead on purpose.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     if lacking := why_no_rig():
         console.print(lacking)
         return 2

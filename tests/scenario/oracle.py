@@ -95,13 +95,18 @@ class _Seen:
 
 
 class Oracle:
-    """Watches one stage. `look` before asking what it knows."""
+    """Watches one stage. `look` before asking what it knows.
+
+    Attributes:
+        watched: the answer topics that are there.
+        ends: partition of the input → its end.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._seen = _Seen()
         self._at: dict[TopicPartition, int] = {}
-        self._ends = dict.fromkeys(range(PARTITIONS), 0)
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
         self.watched = set(stage.answer_topics)
         if not stage.plan.dead_letters:
             self.watched.discard(stage.route.dead_letter)
@@ -114,7 +119,7 @@ class Oracle:
     @property
     def sent(self) -> int:
         """Records in the input topic."""
-        return sum(self._ends.values())
+        return sum(self.ends.values())
 
     @property
     def reasons(self) -> int:
@@ -201,7 +206,9 @@ class Oracle:
             statuses={k: n for k, n in statuses.items() if n} | dict(self._seen.reasons),
             recovery_s=recovery_s,
             dead_letters=dead_letters,
-            strange=report.unknown.count + report.unreadable.count + report.foreign,
+            strange=sum(
+                (report.unknown.count, report.unreadable.count, report.outside, report.foreign)
+            ),
         )
 
     def forget_positions(self, topic: str) -> None:
@@ -226,7 +233,7 @@ class Oracle:
                 # Past the last record, too: a log may end in the markers of transactions.
                 self._at[each] = max(self._at[each], await consumer.position(each))
         # Last, so that `answered` is never ahead of `sent` by what came in between.
-        self._ends = {each.partition: ends[each] for each in inputs}
+        self.ends = {each.partition: ends[each] for each in inputs}
 
     def _enter(self, record: Record) -> None:
         if record.topic == self._stage.route.output:
@@ -237,13 +244,13 @@ class Oracle:
         source = source_of(record.headers)
         assert source is not None, "a dead letter without its source"
         if not self._seen.by_source[source.partition, source.offset]:
-            self._seen.reasons[dict(record.headers)["fl-reason"].decode()] += 1
+            self._seen.reasons[_reason(record)] += 1
         self._seen.dead_letters.append(source)
         self._seen.by_source[source.partition, source.offset] += 1
 
     async def _report(self) -> Report:
         topic = self._stage.route.input
-        ranges = {n: OffsetRange(0, end) for n, end in self._ends.items()}
+        ranges = {n: OffsetRange(0, end) for n, end in self.ends.items()}
         account = Account(topic, ranges)
         for keys, partition in self._seen.results:
             account.result(keys, partition)
@@ -260,3 +267,7 @@ class Oracle:
                 )
                 account.record(record.partition, record.offset, read_stream_id(raw))
         return account.close()
+
+
+def _reason(record: Record) -> str:
+    return dict(record.headers).get("fl-reason", b"none").decode()
