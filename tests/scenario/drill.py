@@ -13,6 +13,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,8 @@ from tests.scenario.plot import plot_memory
 from tests.scenario.slow_device import slow_device
 from tests.scenario.stage import Rig
 
+WIDTH = 150
+OUTPUTS = "--json docs/drill.json --markdown docs/drill.md --plot docs/drill-memory.png"
 SCENARIO_S = 900.0
 """A scenario that takes longer has failed."""
 HEADINGS = ("scenario", "frames", "lost", "duplicated", "out of order", "recovery s", "kept")
@@ -108,20 +111,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [each for each in SCENARIOS if options.only.lower() in each.name.lower()]
     files = Files(options.json, options.markdown, options.plot)
     begun = time.monotonic()
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="frameloom-drill-") as name:
-        folder = Path(name)
-        with KafkaCluster(folder / "kafka", proxied=True) as cluster:
-            for number, scenario in enumerate(chosen):
-                console.print(f"{scenario.name} ...")
-                rows.append(_run(scenario, cluster, folder / f"{number:02}", files))
-                console.print(f"  {' · '.join(rows[-1].cells()[1:])} ({rows[-1].seconds:.0f} s)")
+        rows = _run_all(chosen, Path(name), files, options.jobs)
     table = Table(*HEADINGS)
     for row in rows:
         table.add_row(*row.cells())
-    Console().print(table)
-    _write(files, rows, time.monotonic() - begun)
+    Console(width=WIDTH).print(table)
+    _write(files, rows, time.monotonic() - begun, options.jobs)
     return 0 if all(row.kept for row in rows) else 1
+
+
+def _run_all(chosen: Sequence[Scenario], folder: Path, files: Files, jobs: int) -> list[Row]:
+    """`jobs` threads take scenario after scenario, each with a Kafka of its own."""
+    # Shared by the threads: each scenario goes to the one that asks for it.
+    waiting, rows = iter(list(enumerate(chosen))), dict[int, Row]()
+
+    def work(job: int) -> None:
+        with KafkaCluster(folder / f"kafka-{job}", proxied=True) as cluster:
+            for number, scenario in waiting:
+                row = rows[number] = _run(scenario, cluster, folder / f"{number:02}", files)
+                console.print(f"{' · '.join(row.cells())} ({row.seconds:.0f} s)")
+
+    console = Console(stderr=True, width=WIDTH)
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in [pool.submit(work, job) for job in range(jobs)]:
+            done.result()
+    return [rows[number] for number in sorted(rows)]
 
 
 def _run(scenario: Scenario, cluster: KafkaCluster, folder: Path, files: Files) -> Row:
@@ -147,19 +162,23 @@ def _run(scenario: Scenario, cluster: KafkaCluster, folder: Path, files: Files) 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make drill", description=__doc__)
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="scenarios at a time, each with a Kafka"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     parser.add_argument("--plot", type=Path, help="write the slow device's memory to this PNG")
     return parser.parse_args(arguments)
 
 
-def _write(files: Files, rows: Sequence[Row], seconds: float) -> None:
+def _write(files: Files, rows: Sequence[Row], seconds: float, jobs: int) -> None:
     run = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "kafka": kafka_version(),
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),
         "minutes": round(seconds / 60, 1),
+        "jobs": jobs,
     }
     if files.json is not None:
         document = run | {"rows": [row.plain() for row in rows]}
@@ -177,10 +196,13 @@ def _markdown(run: dict[str, Any], rows: Sequence[Row], plot: Path | None) -> st
         "",
         (
             f"{run['date']} · {run['cores']} cores shared with other work · Apache Kafka "
-            f"{run['kafka']} (KRaft) · Python {run['python']} · {run['minutes']} minutes · "
-            "`make drill ARGS='--json docs/drill.json --markdown docs/drill.md "
-            "--plot docs/drill-memory.png'`"
+            f"{run['kafka']} (KRaft) · Python {run['python']} · {run['minutes']} minutes, "
+            f"{run['jobs']} scenarios at a time · made with:"
         ),
+        "",
+        "```",
+        f"make drill ARGS='--jobs {run['jobs']} {OUTPUTS}'",
+        "```",
         "",
         f"| {' | '.join(HEADINGS)} |",
         "|---|---:|---:|---:|---:|---:|---|",

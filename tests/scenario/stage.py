@@ -183,7 +183,9 @@ def _settings(rig: Rig, plan: Plan) -> Settings:
         heartbeat_interval_ms=SESSION_MS // 4,
         rebalance_timeout_ms=30_000,
     )
-    lifecycle = LifecycleSettings(drain_timeout_ms=20_000, revoke_timeout_ms=15_000)
+    lifecycle = LifecycleSettings(
+        drain_timeout_ms=20_000, revoke_timeout_ms=15_000, journal_dir=str(rig.folder / "journal")
+    )
     route = RouteSettings(
         input=name("in"), output=name("out"), dead_letter=name("dlq"), buckets=BUCKETS
     )
