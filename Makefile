@@ -26,7 +26,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest $(ARGS)
 
-# Every scenario at full length, against real Kafka (needs java and mvn); about 25 minutes.
+# Every scenario at full length, against real Kafka (needs java and mvn); half an hour on two cores, less with --jobs.
 drill: $(STAMP)
 	$(BIN)/python -m tests.scenario.drill $(ARGS)
 
