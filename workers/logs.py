@@ -1,9 +1,10 @@
-"""Structured logs on standard error, and warnings about records that cannot flood them."""
+"""Structured logs on standard error, which neither bad records nor libraries can flood."""
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
 from dataclasses import dataclass
 
 import structlog
@@ -15,6 +16,10 @@ Log = structlog.stdlib.BoundLogger
 BURST = 5
 """Lines of one event that pass within a period."""
 PERIOD_S = 10.0
+MAX_MESSAGES = 1_000
+"""Library messages that are told apart; their texts are few, unless values are baked in."""
+
+OURS = "frameloom"
 
 
 def configure(settings: LogSettings) -> None:
@@ -39,6 +44,7 @@ def configure(settings: LogSettings) -> None:
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LibraryThrottle())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -71,6 +77,42 @@ class _Period:
     lines: int = 0
     suppressed: int = 0
 
+    def passes(self) -> bool:
+        """Count one more line; whether it is among the first."""
+        if self.lines >= BURST:
+            self.suppressed += 1
+            return False
+        self.lines += 1
+        return True
+
+
+class LibraryThrottle(logging.Filter):
+    """Libraries repeat themselves: while a broker is away, aiokafka says so a hundred times a
+    second. Of each of their messages (by its text before the values are filled in) at most `BURST`
+    lines pass within a period; what was left out is counted in the first line of the next one.
+
+    Ours pass: `frameloom` and the loggers below it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._periods: dict[tuple[str, str], _Period] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        if record.name.split(".")[0] == OURS:
+            return True
+        now, text = time.monotonic(), str(record.msg)
+        period = self._periods.get((record.name, text))
+        if period is None or now - period.begun_at >= PERIOD_S:
+            suppressed = 0 if period is None else period.suppressed
+            if len(self._periods) >= MAX_MESSAGES:
+                self._periods.clear()
+            period = self._periods[record.name, text] = _Period(now)
+            if suppressed:
+                record.msg = f"{text} ({suppressed} more like it)"
+        return period.passes()
+
 
 class RecordLog:
     """Warnings about single records, at most `BURST` per event and period. What was left out is
@@ -92,8 +134,5 @@ class RecordLog:
             period = self._periods[event] = _Period(now)
             if suppressed:
                 fields["suppressed"] = suppressed
-        if period.lines >= BURST:
-            period.suppressed += 1
-            return
-        period.lines += 1
-        self._log.warning(event, **fields)
+        if period.passes():
+            self._log.warning(event, **fields)

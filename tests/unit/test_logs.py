@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from schemas.settings import LogSettings
+from tests.fakes.clock import VirtualClock
 from workers.logs import BURST, PERIOD_S, RecordLog, configure, get_log
 
 
@@ -34,6 +35,31 @@ def test_console_lines_are_for_people(
     err = capsys.readouterr().err
     assert "dead_letter" in err
     assert "reason=bad_envelope" in err
+
+
+def test_a_library_that_repeats_itself_is_cut_and_counted_and_we_are_not(
+    unconfigured: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    monkeypatch.setattr("workers.logs.time.monotonic", clock)
+    configure(LogSettings(level="info", format="json"))
+    library = logging.getLogger("library.client")
+    for node in range(BURST + 20):
+        library.warning("Unable to reach node %s", node)
+        get_log("frameloom.test").info("worker_state")
+    library.warning("another message")
+    clock.advance(PERIOD_S)
+    library.warning("Unable to reach node %s", 99)
+    library.warning("Unable to reach node %s", 100)
+
+    said = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert said.count("worker_state") == BURST + 20
+    assert [event for event in said if event != "worker_state"] == [
+        *(f"Unable to reach node {node}" for node in range(BURST)),
+        "another message",
+        "Unable to reach node 99 (20 more like it)",
+        "Unable to reach node 100",
+    ]
 
 
 def test_a_flood_of_one_event_is_cut_and_counted() -> None:
