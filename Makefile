@@ -28,7 +28,7 @@ test: $(STAMP)
 
 # Every scenario at full length, against real Kafka (needs java and mvn); half an hour on two cores, less with --jobs.
 drill: $(STAMP)
-	$(BIN)/python -m tests.scenario.drill $(ARGS)
+	$(BIN)/python -m tests.scenario $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)

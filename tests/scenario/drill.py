@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import platform
-import sys
 import tempfile
 import time
 import traceback
@@ -216,7 +215,3 @@ def _markdown(run: dict[str, Any], rows: Sequence[Row], plot: Path | None) -> st
             f"![Memory of the worker while its device is ten times too slow]({plot.name})",
         ]
     return "\n".join([*lines, ""])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

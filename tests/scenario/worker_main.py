@@ -30,7 +30,7 @@ class ForkedProcess:
     """One worker, with what the tests use of `subprocess.Popen`."""
 
     def __init__(self, config: Path, pace: Path, log: Path) -> None:
-        _FORKS.set_forkserver_preload([__name__, "__main__"])
+        _FORKS.set_forkserver_preload([__name__])
         self._process = _FORKS.Process(target=_work, args=(config, pace, log))
         self._process.start()
 
