@@ -16,6 +16,7 @@ from tests.scenario import (
     slow_device,
 )
 from tests.scenario.oracle import Verdict
+from tests.scenario.stage import AT_LEAST_ONCE, EXACTLY_ONCE, Guarantee
 
 Scene = Callable[..., Awaitable[Verdict]]
 
@@ -30,6 +31,7 @@ class Scenario:
         short: arguments in `make test`.
         long: arguments in `make drill`.
         tested: whether `make test` runs it; the others are too long even when short.
+        guarantee: what its workers promise.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Scenario:
     short: Mapping[str, Any] = field(default_factory=dict[str, Any])
     long: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tested: bool = True
+    guarantee: Guarantee = AT_LEAST_ONCE
 
 
 def _same(name: str, scene: Scene, **arguments: object) -> Scenario:
@@ -89,5 +92,36 @@ SCENARIOS = (
         "device ten times slower", slow_device.slow_device, {"seconds": 12.0}, {"seconds": 300.0}
     ),
     Scenario("wall clock steps of ±10 minutes", clocks.clock_steps, {"count": 50}, {"count": 500}),
+    Scenario(
+        "exactly once: kill -9 mid-batch",
+        crashes.kill_nine,
+        {"times": 2},
+        {"times": 20},
+        guarantee=EXACTLY_ONCE,
+    ),
+    Scenario(
+        "exactly once: SIGTERM under load",
+        crashes.sigterm,
+        {"times": 1},
+        {"times": 3},
+        tested=False,
+        guarantee=EXACTLY_ONCE,
+    ),
+    Scenario(
+        "exactly once: broker killed and restarted",
+        brokers.broker_restarts,
+        {"times": 1},
+        {"times": 3},
+        tested=False,
+        guarantee=EXACTLY_ONCE,
+    ),
+    Scenario(
+        "exactly once: rebalance storm",
+        groups.storm,
+        {"seconds": 10.0},
+        {"seconds": 60.0},
+        tested=False,
+        guarantee=EXACTLY_ONCE,
+    ),
 )
 """In the order of the table."""

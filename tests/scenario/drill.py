@@ -145,7 +145,9 @@ def _run(scenario: Scenario, cluster: KafkaCluster, folder: Path, files: Files) 
 
     async def go() -> Verdict:
         async with asyncio.timeout(SCENARIO_S):
-            return await scenario.scene(Rig(cluster, folder), **scenario.long, **extra)
+            return await scenario.scene(
+                Rig(cluster, folder, scenario.guarantee), **scenario.long, **extra
+            )
 
     try:
         verdict = asyncio.run(go())

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from frameloom.scan import Isolation
+from schemas import settings_keys
 from schemas.settings import (
     BucketSettings,
     DeliverySettings,
@@ -55,7 +56,17 @@ class Guarantee:
 
 
 AT_LEAST_ONCE = Guarantee(
-    "at least once", DeliverySettings(commit_interval_ms=500), Isolation.UNCOMMITTED, True
+    "at least once",
+    DeliverySettings(commit_interval_ms=500),
+    Isolation.UNCOMMITTED,
+    duplicates=True,
+)
+
+EXACTLY_ONCE = Guarantee(
+    "exactly once",
+    DeliverySettings(guarantee=settings_keys.Guarantee.EXACTLY_ONCE),
+    Isolation.COMMITTED,
+    duplicates=False,
 )
 
 

@@ -19,5 +19,5 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 async def test_the_promise_is_kept(
     scenario: Scenario, kafka_rig: KafkaCluster, tmp_path: Path
 ) -> None:
-    verdict = await scenario.scene(Rig(kafka_rig, tmp_path), **scenario.short)
+    verdict = await scenario.scene(Rig(kafka_rig, tmp_path, scenario.guarantee), **scenario.short)
     assert verdict.faults() == []

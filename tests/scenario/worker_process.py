@@ -17,7 +17,7 @@ import yaml
 from frameloom.children import end, spawn
 from schemas.settings import Settings, describe
 
-START_S = 120.0
+START_S = 240.0
 """Importing torch and warming up, on a machine that is busy with other tests."""
 
 
