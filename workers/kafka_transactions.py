@@ -67,6 +67,7 @@ class KafkaTransactions:
         self._clock = clock
         self._connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
         self._writers: dict[PartitionId, PartitionWriter] = {}
+        self._stopped = False
 
     @property
     def blocked(self) -> Mapping[str, float]:
@@ -120,6 +121,9 @@ class KafkaTransactions:
 
     def claim(self, partitions: Collection[PartitionId]) -> None:
         """The group gave this worker these partitions: each is admitted once its writer has it."""
+        if self._stopped:
+            # The group may assign once more before it learns that this worker leaves.
+            return
         for partition in partitions:
             writer = PartitionWriter(
                 partition, self._line, self._ties, self._metrics, self._log, self._clock
@@ -135,7 +139,8 @@ class KafkaTransactions:
             await self._tasks.cancel(*map(_task_name, ending))
 
     async def stop(self) -> None:
-        """End all writers. What is still queued stays unsent and unsettled."""
+        """End all writers, and begin no more. What is still queued stays unsent and unsettled."""
+        self._stopped = True
         await self.release(list(self._writers))
 
     async def _connect(self, partition: PartitionId) -> AIOKafkaProducer:

@@ -230,10 +230,12 @@ async def test_a_producer_that_hangs_in_its_commit_is_replaced(
     assert worker.metrics.value(m.TRANSACTIONS, outcome="aborted") == 1
 
 
+@pytest.mark.parametrize("guarantee", list(Guarantee))
 async def test_a_result_that_the_broker_refuses_becomes_a_dead_letter_in_its_place(
-    real_kafka: str, unique: Unique
+    real_kafka: str, unique: Unique, guarantee: Guarantee
 ) -> None:
-    bench = await an_exact_bench(real_kafka, unique)
+    delivery = DeliverySettings(guarantee=guarantee, commit_interval_ms=100)
+    bench = await an_exact_bench(real_kafka, unique, delivery=delivery)
     small = unique("small")
     await create_topics(bench.kafka, [TopicSpec(small, configs={"max.message.bytes": "3000"})])
     route = msgspec.structs.replace(bench.route, output=small)
@@ -249,7 +251,7 @@ async def test_a_result_that_the_broker_refuses_becomes_a_dead_letter_in_its_pla
     assert dict(letter.headers)["fl-reason"] == Reason.RESULT_TOO_LARGE.value.encode()
     assert origins([letter]) == [sent[8]]
     in_offset_order([read_result(r.value) for r in await read_all(bench, small)])
-    assert await bench.committed() == 17
+    assert await bench.committed() == 17, "committed at the end, if not before"
 
 
 def noted(note: str) -> bytes:

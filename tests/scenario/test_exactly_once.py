@@ -1,0 +1,99 @@
+"""Exactly once, through the death and the return of a worker in the middle of a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.item import Coordinates
+from schemas.codec import read_result
+from tests.assertions import each_once, in_offset_order
+from tests.integration.kit import Bench, running
+from tests.integration.test_exactly_once import (
+    a_worker,
+    an_exact_bench,
+    answers,
+    read_all,
+    some_frames,
+)
+from tests.scenario.worker_process import worker_process
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+
+Unique = Callable[[str], str]
+
+FRAMES = 300
+ALL_S = 90.0
+
+
+def faulty(point: str, number: signal.Signals) -> Callable[[Path], list[str]]:
+    module = "tests.fakes.faulty_worker"
+    return lambda config: [sys.executable, "-m", module, str(config), point, number.name]
+
+
+async def until_committed(bench: Bench, offset: int) -> None:
+    async with asyncio.timeout(ALL_S):
+        while await bench.committed() != offset:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
+
+async def answered_once(bench: Bench, sent: list[Coordinates]) -> None:
+    each_once(await answers(bench), sent)
+    in_offset_order([read_result(r.value) for r in await read_all(bench, bench.route.output)])
+
+
+@pytest.mark.parametrize("point", ["produced", "offsets", "committed"])
+async def test_kill_minus_nine_in_a_transaction(
+    real_kafka: str, unique: Unique, tmp_path: Path, point: str
+) -> None:
+    bench = await an_exact_bench(real_kafka, unique)
+    sent = await bench.send(*some_frames(FRAMES, bad_every=9))
+    command = faulty(point, signal.SIGKILL)
+    async with worker_process(bench.settings, tmp_path, command) as killed:
+        assert await killed.ended() == -signal.SIGKILL
+    before = await bench.committed()
+    assert before is not None
+    assert 0 < before < FRAMES, "it must die in the middle of its work"
+    async with running(a_worker(bench)):
+        await until_committed(bench, FRAMES)
+        await answered_once(bench, sent)
+
+
+async def test_a_zombie_is_fenced_and_moves_nothing(
+    real_kafka: str, unique: Unique, tmp_path: Path
+) -> None:
+    bench = await an_exact_bench(real_kafka, unique)
+    sent = await bench.send(*some_frames(FRAMES))
+    # It stops with its answers and its offset in an open transaction, and only the commit missing.
+    command = faulty("offsets", signal.SIGSTOP)
+    async with worker_process(bench.settings, tmp_path, command) as zombie:
+        await until_stopped(zombie.pid)
+        before = await bench.committed()
+        assert before is not None
+        assert before < FRAMES
+        async with running(a_worker(bench)):
+            await until_committed(bench, FRAMES)
+            zombie.send(signal.SIGCONT)
+            await zombie.until_said("transaction_fenced")
+            assert await bench.committed() == FRAMES
+            await answered_once(bench, sent)
+            zombie.send(signal.SIGTERM)
+            assert await zombie.ended() == 0
+    await answered_once(bench, sent)
+    assert await bench.committed() == FRAMES
+
+
+async def until_stopped(pid: int) -> None:
+    async with asyncio.timeout(ALL_S):
+        while not is_stopped(pid):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the kernel holds the process (Linux: state T)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
