@@ -112,16 +112,25 @@ def assemble(
         _call(loop, lambda: delivery.complete(outcomes))
 
     engine = machinery.make_engine(to_delivery, lambda error: _call(loop, lambda: fail(error)))
+    exactly_once = settings.delivery.guarantee is Guarantee.EXACTLY_ONCE
+
+    def acknowledged(answer: Answer) -> None:
+        delivery.acknowledge(answer)
+        if exactly_once:
+            # Answers leave in the partition's order, and each is committed with its offset.
+            ticket = answer.ticket
+            delivery.committed(ticket.partition, ticket.epoch, ticket.record.offset + 1)
+
     receipts = Receipts(
         # Delivery is made below, because it needs the sink.
         is_live=lambda answer: delivery.is_live(answer),  # noqa: PLW0108
-        acknowledged=lambda answer: delivery.acknowledge(answer),  # noqa: PLW0108
+        acknowledged=acknowledged,
         dropped=lambda answer: delivery.abandon(answer.ticket),
         too_large=lambda answer, error: writer.dead_letter(answer.ticket, error),
     )
     topics = [topic for route in settings.routes for topic in (route.output, route.dead_letter)]
     transactions: KafkaTransactions | None = None
-    if settings.delivery.guarantee is Guarantee.EXACTLY_ONCE:
+    if exactly_once:
         # The source is made below, because it needs delivery.
         ties = Ties(
             committed=lambda partition: source.committed(partition),  # noqa: PLW0108

@@ -14,9 +14,11 @@ import pytest
 from pipeline.item import Coordinates
 from schemas.codec import read_result
 from schemas.errors import Reason
+from schemas.settings import Guarantee
 from tests.assertions import none_lost
 from tests.fakes.hostile_worker import CRASH, HANG, STUCK
 from tests.integration.kit import Bench, Sent, a_bench, a_jpeg, reader, sources
+from tests.rig.choice import BrokerKind, broker_kind
 from tests.scenario.worker_process import worker_process
 from workers.kafka_clients import Record
 
@@ -32,13 +34,14 @@ def hostile(mark: bytes) -> bytes:
     return a_jpeg() + mark
 
 
-async def a_hostile_bench(broker: str, unique: Unique, folder: Path) -> Bench:
+async def a_hostile_bench(broker: str, unique: Unique, folder: Path, guarantee: Guarantee) -> Bench:
     bench = await a_bench(broker, unique, partitions=2)
     settings = bench.settings
     return replace(
         bench,
         settings=msgspec.structs.replace(
             settings,
+            delivery=msgspec.structs.replace(settings.delivery, guarantee=guarantee),
             device=msgspec.structs.replace(settings.device, stage_timeout_ms=4_000),
             lifecycle=msgspec.structs.replace(
                 settings.lifecycle, journal_dir=str(folder / "journal")
@@ -83,10 +86,14 @@ def source_of(letter: Record) -> Coordinates:
 
 
 @pytest.mark.parametrize(
-    ("marks", "reasons"),
+    ("marks", "reasons", "guarantee"),
     [
-        ({20: CRASH, 22: HANG}, {20: Reason.CRASH, 22: Reason.TIMEOUT}),
-        ({20: STUCK}, {20: Reason.TIMEOUT}),
+        (
+            {20: CRASH, 22: HANG},
+            {20: Reason.CRASH, 22: Reason.TIMEOUT},
+            Guarantee.AT_LEAST_ONCE,
+        ),
+        ({20: STUCK}, {20: Reason.TIMEOUT}, Guarantee.EXACTLY_ONCE),
     ],
     ids=["one crashes and one hangs", "one hangs and keeps the interpreter"],
 )
@@ -96,8 +103,11 @@ async def test_hostile_pictures_end_as_dead_letters_and_their_neighbours_are_ans
     tmp_path: Path,
     marks: dict[int, bytes],
     reasons: dict[int, Reason],
+    guarantee: Guarantee,
 ) -> None:
-    bench = await a_hostile_bench(broker, unique, tmp_path)
+    if broker_kind() is BrokerKind.EMBEDDED:
+        guarantee = Guarantee.AT_LEAST_ONCE  # it has no transactions
+    bench = await a_hostile_bench(broker, unique, tmp_path, guarantee)
     sent = await bench.send(
         *(
             Sent(
