@@ -17,9 +17,16 @@ from schemas.frame import Encoding
 MAX_CHUNKS = 16_384
 """Most chunks of a picture: encoders write one per 8 KiB or more. The walk over them is bounded."""
 
+MAX_PACKED_BYTES = 128 * 1024
+"""Most bytes of compressed texts and profiles, all together. Decoders unpack every one, a thousand
+times its size at most, and throw it away: 900 texts of 8 KB cost forty seconds. A colour profile
+has some kilobytes; large texts (XMP) are stored as they are."""
+
 _FIRST_CHUNK = 8
 """The signature's length."""
 _IHDR_BYTES = 13
+_PACKED = {b"zTXt", b"iTXt", b"iCCP"}
+_MAX_KEYWORD = 79
 _BIT_DEPTHS = {0: {1, 2, 4, 8, 16}, 2: {8, 16}, 3: {1, 2, 4, 8}, 4: {8, 16}, 6: {8, 16}}
 """Colour type → bits per sample that the format allows."""
 
@@ -28,8 +35,8 @@ def read_png(data: memoryview) -> Header:
     """The header of a PNG whose signature was checked.
 
     Raises:
-        PoisonError: TRUNCATED_HEADER (also where a later chunk runs past the end), BAD_HEADER, or
-            UNSUPPORTED_ENCODING for an animation.
+        PoisonError: TRUNCATED_HEADER (also where a later chunk runs past the end), BAD_HEADER,
+            TOO_MUCH_METADATA, or UNSUPPORTED_ENCODING for an animation.
     """
     if len(data) < _FIRST_CHUNK + 8 + _IHDR_BYTES + 4:
         raise truncated("the end of the PNG's IHDR chunk")
@@ -58,6 +65,7 @@ def _walk(data: memoryview, at: int) -> int:
     """
     orientation: int | None = None
     pixels_seen = False
+    packed = 0
     for _ in range(MAX_CHUNKS):
         if at + 8 > len(data):
             raise truncated("the PNG's IEND chunk")
@@ -73,5 +81,22 @@ def _walk(data: memoryview, at: int) -> int:
             raise refusal(Reason.UNSUPPORTED_ENCODING, "animated PNG (a record holds one frame)")
         elif name == b"eXIf" and orientation is None:
             orientation = read_orientation(data[at + 8 : end - 4])
+        elif name in _PACKED and _is_packed(name, data[at + 8 : end - 4]):
+            packed += length
+            if packed > MAX_PACKED_BYTES:
+                raise refusal(
+                    Reason.TOO_MUCH_METADATA,
+                    f"the PNG has more than {MAX_PACKED_BYTES} bytes of compressed texts and "
+                    "profiles",
+                )
         at = end
     raise bad_header(f"more than {MAX_CHUNKS} chunks in the PNG")
+
+
+def _is_packed(name: bytes, payload: memoryview) -> bool:
+    """Whether a decoder would unpack the chunk. An iTXt says so behind its keyword; one without a
+    keyword counts as packed."""
+    if name != b"iTXt":
+        return True
+    keyword, _, rest = bytes(payload[: _MAX_KEYWORD + 2]).partition(b"\0")
+    return rest[:1] != b"\0" or len(keyword) > _MAX_KEYWORD

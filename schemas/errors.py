@@ -40,6 +40,8 @@ class Reason(StrEnum):
     TOO_MANY_SCANS = "too_many_scans"
     """A progressive JPEG with more than `limits.max_scans` scans, or more than its size
     allows (decoding time bomb)."""
+    TOO_MUCH_METADATA = "too_much_metadata"
+    """A PNG with more compressed texts and profiles than a decoder should unpack (time bomb)."""
     DECODE_FAILED = "decode_failed"
     """Every decoder of the ladder refused the picture."""
     INFERENCE_FAILED = "inference_failed"

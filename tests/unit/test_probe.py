@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable
 
 import cv2
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.item import Header
 from pipeline.probe import ProbeLimits, probe
 from pipeline.probe_jpeg import MAX_SEGMENTS, SCANS_AT_FULL_SIZE
-from pipeline.probe_png import MAX_CHUNKS
+from pipeline.probe_png import MAX_CHUNKS, MAX_PACKED_BYTES
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding
 from tests.builders_pictures import (
@@ -409,6 +410,37 @@ def test_png_chunks_must_not_claim_more_than_there_is(name: bytes, length: int) 
     assert refusal(data[:-12] + false, Encoding.PNG) is Reason.TRUNCATED_HEADER
     assert refusal(data[:-12] + false[:8], Encoding.PNG) is Reason.TRUNCATED_HEADER
     assert read(data + false, Encoding.PNG).width == 61  # nobody reads behind the end
+
+
+PACKED_TEXT = b"Comment\0\0" + zlib.compress(bytes(7_900_000), 9)
+"""Eight kilobytes, and thousand times as much for whoever unpacks it."""
+
+
+@pytest.mark.parametrize(
+    ("name", "payload"),
+    [
+        (b"zTXt", PACKED_TEXT),
+        (b"iCCP", PACKED_TEXT),
+        (b"iTXt", PACKED_TEXT.replace(b"\0\0", b"\0\1\0\0\0", 1)),
+        (b"iTXt", b"k" * 80 + b"\0" + bytes(8_000)),
+        (b"iTXt", b"no keyword"),
+    ],
+)
+def test_png_with_more_packed_metadata_than_a_decoder_should_unpack(
+    name: bytes, payload: bytes
+) -> None:
+    """Nine hundred of them cost forty seconds in each decoder."""
+    small = png(picture(9, 7))
+    fit = MAX_PACKED_BYTES // len(payload)
+    assert read(with_chunks(small, *[chunk(name, payload)] * fit), Encoding.PNG)
+    bomb = with_chunks(small, *[chunk(name, payload)] * (fit + 1))
+    assert refusal(bomb, Encoding.PNG) is Reason.TOO_MUCH_METADATA
+
+
+def test_png_texts_that_are_not_packed_may_be_long() -> None:
+    small = png(picture(9, 7))
+    plain = chunk(b"tEXt", b"k\0" + bytes(300_000)), chunk(b"iTXt", b"XMP\0\0" + bytes(300_000))
+    assert read(with_chunks(small, *plain), Encoding.PNG).width == 9
 
 
 def test_png_with_endless_chunks() -> None:
