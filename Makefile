@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # The package folders and the tests: what the formatter and the linter read.
 CODE := schemas pipeline workers bench frameloom tests
 
-.PHONY: demo test drill check fmt clean install
+.PHONY: demo test drill fuzz check fmt clean install
 .DEFAULT_GOAL := test
 
 install: $(STAMP)
@@ -29,6 +29,11 @@ test: $(STAMP)
 # Every scenario at full length, against real Kafka (needs java and mvn); half an hour on two cores, less with --jobs.
 drill: $(STAMP)
 	$(BIN)/python -m tests.scenario $(ARGS)
+
+# Hostile records for the admission path, for so much processor time (docs/security.md).
+SECONDS ?= 60
+fuzz: $(STAMP)
+	FUZZ_HEAP_CHECKS=1 $(BIN)/python -m tests.fuzz $(SECONDS) out/fuzz
 
 check: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)
