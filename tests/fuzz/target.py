@@ -33,7 +33,7 @@ from workers.anchor import Anchor, Time
 from workers.answers import AnswerWriter, Destination
 from workers.logs import get_log
 from workers.suspects import Suspects
-from workers.tickets import Settled
+from workers.tickets import OrderUnit, Settled
 
 LIMITS = LimitSettings(max_pixels=1_000_000)
 """A million pixels, so that what a legal picture may cost is far below the limits here."""
@@ -83,7 +83,7 @@ class Target:
         self._admission = Admission(
             {TOPIC: Intake("fuzz", BucketTable([SMALL, LARGE]), 1)},
             LIMITS,
-            ordered=True,
+            unit=OrderUnit.STREAM,
             writer=self._writer,
             suspects=Suspects(),
             time=time_,
