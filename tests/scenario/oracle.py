@@ -158,10 +158,14 @@ class Oracle:
         return True
 
     async def until(self, happened: Callable[[], bool], what: str) -> float:
-        """Look until it happened. Returns the seconds that it took."""
-        begun = time.monotonic()
+        """Look until it happened. Returns the seconds that it took. Patience begins anew with
+        every answer: a long backlog takes its time."""
+        begun = moved_at = time.monotonic()
+        answered = self.answered
         while not (await self.look() and happened()):
-            if time.monotonic() - begun > DEADLINE_S:
+            if self.answered > answered:
+                answered, moved_at = self.answered, time.monotonic()
+            if time.monotonic() - moved_at > DEADLINE_S:
                 raise AssertionError(
                     f"not in {DEADLINE_S:g} s: {what} ({self.answered} of {self.sent} answered)"
                 )
