@@ -29,6 +29,7 @@ from pipeline.jpeg_end import lacks_end, with_end
 from pipeline.letterbox import PAD_VALUE
 from pipeline.orientation import turn_of
 from pipeline.pixel_budget import DECODING_PIXELS, DECODING_PIXELS_ON_GPU, within
+from pipeline.png_stream import unpacks_too_far
 from pipeline.probe_jpeg import jpeg_components
 from pipeline.probe_webp import EXIF_FLAG
 from schemas.errors import FatalError, PoisonError
@@ -219,6 +220,8 @@ def _vetted(item: Item) -> memoryview | bytes | PoisonError:
     data, encoding = item.frame.data, item.header.encoding
     if len(data) == 0:
         return failure("the picture is empty")
+    if unpacks_too_far(item):
+        return failure("the PNG holds far more than its picture")
     if encoding is Encoding.JPEG:
         return _vetted_jpeg(data)
     if encoding is Encoding.PNG and _PNG_EXIF.search(data):

@@ -20,6 +20,7 @@ from pipeline.jpeg_end import lacks_end, with_end
 from pipeline.letterbox import PAD_VALUE, Letterbox
 from pipeline.orientation import UPRIGHT, turn_of
 from pipeline.pixel_budget import DECODING_PIXELS, PixelBudget, stored_pixels
+from pipeline.png_stream import unpacks_too_far
 from schemas.errors import PoisonError
 from schemas.frame import Encoding
 
@@ -122,6 +123,8 @@ def _read(item: Item) -> Pixels | PoisonError:
     header, data = item.header, item.frame.data
     if len(data) == 0:
         return failure("the picture is empty")
+    if unpacks_too_far(item):
+        return failure("the PNG holds far more than its picture")
     pixels = imdecode(data)
     if pixels is None and header.encoding is Encoding.JPEG and lacks_end(data):
         whole = with_end(data)
