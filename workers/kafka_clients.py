@@ -60,6 +60,7 @@ __all__ = [
 
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 5.0
+LOOK_AGAIN_S = 0.1
 PROTOCOL_OVERHEAD_BYTES = 64 * 1024
 """What a record's key, headers and framing may add to its value."""
 
@@ -241,10 +242,11 @@ async def check_topics(kafka: KafkaSettings, names: Iterable[str]) -> list[str]:
 
 
 async def create_topics(kafka: KafkaSettings, specs: Iterable[TopicSpec]) -> list[str]:
-    """Create topics; existing ones are left as they are. Returns the names created.
+    """Create topics; existing ones are left as they are. Returns the names created, once the broker
+    lists them all: it answers as soon as the creation is decided, and shows the topic later.
 
     Raises:
-        TransientError: the broker cannot be reached.
+        TransientError: the broker cannot be reached, or does not show the topics in time.
         ConfigError: the broker refuses a topic (the message names it and the reason).
     """
     wanted = {spec.name: spec for spec in specs}
@@ -254,12 +256,16 @@ async def create_topics(kafka: KafkaSettings, specs: Iterable[TopicSpec]) -> lis
         async with asyncio.timeout(START_TIMEOUT_S):
             # The response class depends on the broker's protocol version: untyped in the library.
             response: Any = await admin.create_topics([_new_topic(s) for s in wanted.values()])
+            created = [name for name, code, *_ in response.topic_errors if _created(name, code)]
+            # The broker sends no word of it, so it has to be asked.
+            while not set(wanted) <= set(await admin.list_topics()):  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_AGAIN_S)
     except (TimeoutError, KafkaError) as error:
         where = kafka.bootstrap_servers
         raise TransientError(f"the broker at {where} did not create topics: {error}") from error
     finally:
         await stop_client(admin)
-    return [name for name, code, *_ in response.topic_errors if _created(name, code)]
+    return created
 
 
 def _created(name: str, code: int) -> bool:
