@@ -34,7 +34,7 @@ _TYPER_INTERRUPTED = 130
 
 app = typer.Typer(
     name="frameloom",
-    help="Frames in on Kafka, YOLOv8 detections out, each frame answered exactly once.",
+    help="Frames in on Kafka, YOLOv8 detections out; every frame is answered.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
