@@ -89,7 +89,7 @@ SCENARIOS = (
         "dead-letter topic deleted", dead_letters.deleted_later, {"away_s": 0.0}, {"away_s": 30.0}
     ),
     Scenario(
-        "device ten times slower", slow_device.slow_device, {"seconds": 12.0}, {"seconds": 300.0}
+        "device ten times slower", slow_device.slow_device, {"seconds": 25.0}, {"seconds": 300.0}
     ),
     Scenario("wall clock steps of ±10 minutes", clocks.clock_steps, {"count": 50}, {"count": 500}),
     Scenario(

@@ -17,9 +17,9 @@ PER_SECOND = 200.0
 SLOW_BATCH_MS = 400.0
 """Eight frames in it: 20 a second, a tenth of what comes."""
 FAST_BATCH_MS = 5.0
-MAX_ITEMS, MAX_POLL_MS = 400, 3_000
-"""From full to low water is 100 items, five seconds at the slow pace: longer than the group
-allows between two polls."""
+MAX_ITEMS, MAX_POLL_MS = 1_200, 10_000
+"""From full to low water is 300 items, fifteen seconds at the slow pace: longer than the group
+allows between two polls, and that is long enough for a busy machine."""
 SETTLE_S = 20.0
 """The first seconds of slowness, in which what may be in flight fills up."""
 MAX_GROWTH_MIB = 48.0
