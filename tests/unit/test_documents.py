@@ -1,0 +1,37 @@
+"""The documents agree with each other and point to what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def drill_rows(text: str) -> list[str]:
+    """The lines of the drill's table, without footnote marks."""
+    lines = text.splitlines()
+    start = lines.index(
+        next(line for line in lines if line.startswith("| scenario | frames | lost |"))
+    )
+    rows: list[str] = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        rows.append(re.sub(r" [¹²³⁴⁵⁶⁷⁸⁹]+ \|", " |", line))
+    return rows
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_point_to_files_that_exist(document: Path) -> None:
+    targets = [link for link in LINK.findall(document.read_text()) if "://" not in link]
+    assert [t for t in targets if not (document.parent / t).exists()] == []
+
+
+def test_the_readme_carries_the_drills_table() -> None:
+    readme, drill = ROOT / "README.md", ROOT / "docs" / "drill.md"
+    assert drill_rows(readme.read_text()) == drill_rows(drill.read_text())
