@@ -253,7 +253,8 @@ def config(guarded: Secured, tmp_path: Path) -> Path:
     """Settings without the password."""
     kafka = changed(guarded.settings("SASL_SSL", "SCRAM-SHA-512"), sasl_password=None)
     path = tmp_path / "frameloom.yaml"
-    path.write_text(yaml.safe_dump({"kafka": describe(Settings(kafka=kafka))["kafka"]}))
+    sections = {"kafka": describe(Settings(kafka=kafka))["kafka"], "http": {"port": 0}}
+    path.write_text(yaml.safe_dump(sections))
     return path
 
 
