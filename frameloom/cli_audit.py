@@ -10,7 +10,16 @@ import msgspec
 import typer
 
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
-from frameloom.console import EXIT_DONE, EXIT_FAILED, err, out, print_json, run, settings_of
+from frameloom.console import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    err,
+    out,
+    print_json,
+    printable,
+    run,
+    settings_of,
+)
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -205,7 +214,9 @@ def _print(report: Report, max_listed: int) -> None:
     # Faulty streams first: with thousands of streams nobody looks for the one that matters.
     rows = sorted(report.streams.items(), key=lambda row: (-row[1].faults, row[0]))
     for stream, counts in rows[:max_listed]:
-        table.add_row(Text(stream), *(str(getattr(counts, column)) for column in _COLUMNS))
+        table.add_row(
+            Text(printable(stream)), *(str(getattr(counts, column)) for column in _COLUMNS)
+        )
     table.add_section()
     table.add_row("all", *(str(getattr(report.total, column)) for column in _COLUMNS))
     out.print(table)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frameloom.cli_options import BootstrapOption, ConfigOption, FromStartOption, JsonOption
-from frameloom.console import EXIT_FAILED, err, out, print_json, run, settings_of
+from frameloom.console import EXIT_FAILED, err, out, print_json, printable, run, settings_of
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -117,5 +117,5 @@ class _View:
     @staticmethod
     def _line(cells: tuple[str, ...]) -> str:
         widths = (18, 8, 8, 10, 30, 22, 9)
-        padded = (f"{cell:<{wide}}" for cell, wide in zip(cells, widths, strict=True))
+        padded = (f"{printable(cell):<{wide}}" for cell, wide in zip(cells, widths, strict=True))
         return "  ".join(padded).rstrip()

@@ -18,7 +18,7 @@ from frameloom.cli_dlq_options import (
 )
 from frameloom.cli_dlq_replay import replay
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
-from frameloom.console import err, out, print_json, run, settings_of
+from frameloom.console import err, out, print_json, printable, run, settings_of
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,13 +120,31 @@ def _print_table(letters: list[DeadLetter]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table("dead letter", "stream", "reason", "stage", "bytes", "detail")
+    table = Table()
+    # What `dlq show` takes is never cut short; the others shrink where the terminal is narrow.
+    table.add_column("dead letter", no_wrap=True, overflow="fold", min_width=_widest(letters))
+    for heading in ("stream", "reason", "stage", "bytes", "detail"):
+        table.add_column(heading, overflow="fold")
     for letter in letters:
-        where = f"{letter.topic}/{letter.partition}/{letter.offset}"
-        cells = (where, letter.key, letter.reason, letter.stage, str(letter.nbytes), letter.detail)
+        cells = (
+            _where(letter),
+            letter.key,
+            letter.reason,
+            letter.stage,
+            str(letter.nbytes),
+            letter.detail,
+        )
         # As text, not markup: details quote what the producer sent.
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     out.print(table)
+
+
+def _where(letter: DeadLetter) -> str:
+    return f"{letter.topic}/{letter.partition}/{letter.offset}"
+
+
+def _widest(letters: list[DeadLetter]) -> int:
+    return max((len(_where(letter)) for letter in letters), default=0)
 
 
 def _print_letter(letter: DeadLetter) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
-from frameloom.console import EXIT_FAILED, err, out, print_json, run, settings_of
+from frameloom.console import EXIT_FAILED, err, out, print_json, printable, run, settings_of
 from schemas.errors import ConfigError
 from schemas.frame import Form
 
@@ -114,7 +114,7 @@ async def _with_progress(
     )
     with Progress(*columns, console=err) as progress:
         tasks = {
-            stream: progress.add_task(stream, total=_total(sources, options))
+            stream: progress.add_task(printable(stream), total=_total(sources, options))
             for stream, sources in streams.items()
         }
         await send(

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from schemas.settings import KafkaSettings, Settings
 from schemas.settings import load_settings as _load
@@ -26,9 +27,28 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
-out = Console(highlight=False)
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with everything that a terminal would act on (escape sequences, line breaks, ...)
+    spelled out. Stream ids, keys and file names are whatever their producers chose."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+class _Terminal(Console):
+    """A console on which text is what it says: no emoji by name, no foreign control characters."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text, keep="\n\t"), **options)
+
+
+out = _Terminal(highlight=False, emoji=False)
 """Standard output: answers."""
-err = Console(stderr=True, highlight=False)
+err = _Terminal(stderr=True, highlight=False, emoji=False)
 """Standard error: progress, notes, errors."""
 
 Result = TypeVar("Result")

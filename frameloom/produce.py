@@ -10,6 +10,7 @@ from frameloom.reader import require_topics
 from frameloom.sender import ProduceOptions, Sender, Tally
 from frameloom.sources import FrameSource, SourceFrame, Unreadable
 from schemas.errors import ConfigError, TransientError
+from schemas.frame import MAX_STREAM_ID_BYTES
 from schemas.settings import KafkaSettings
 from workers.kafka_clients import (
     make_producer,
@@ -145,11 +146,13 @@ def name_streams(sources: list[FrameSource], stream: str | None) -> dict[str, li
     numbered where names are shared.
 
     Raises:
-        ConfigError: an empty stream id.
+        ConfigError: an empty stream id, or one that no worker would take for its length.
     """
     if stream is not None:
         if not stream:
             raise ConfigError("--stream: a stream id cannot be empty")
+        if len(stream.encode(errors="replace")) > MAX_STREAM_ID_BYTES:
+            raise ConfigError(f"--stream: a stream id has at most {MAX_STREAM_ID_BYTES} bytes")
         return {stream: sources}
     streams: dict[str, list[FrameSource]] = {}
     for source in sources:

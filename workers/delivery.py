@@ -191,11 +191,12 @@ class Delivery:
 
     def _answer(self, ticket: Ticket, answer: Answer) -> None:
         if answer.is_dead_letter:
+            at = answer.ticket.coordinates
             self._record_log.warn(
                 "dead_letter",
                 self._time.clock(),
                 reason=answer.verdict.value,
-                source=f"{answer.ticket.coordinates}",
+                source=f"{at.topic}/{at.partition}/{at.offset}",
             )
         key = ticket.key
         if key is None:

@@ -60,7 +60,8 @@ class HealthServer:
             server = _Server((host, port), _QuietHandler)
         except OSError as error:
             raise ConfigError(
-                f"http.host, http.port: cannot listen on {host}:{port}: {error}"
+                f"http.host, http.port: cannot listen on {host}:{port}: {error}; "
+                "a second worker of this machine takes any free port with --set http.port=0"
             ) from error
         server.set_app(self._answer)
         self._server = server
