@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pipeline.ports import Lane
@@ -18,7 +20,14 @@ from tests.fakes.lane import a_lane
 from workers.detect import Loaded, run_worker
 from workers.kafka_clients import AIOKafkaProducer
 
+POINTS = ("produced", "offsets", "committed")
 FATAL_ONE = 3
+
+
+def faulty(point: str, number: signal.Signals) -> Callable[[Path], list[str]]:
+    """What makes the command for this worker from its configuration file."""
+    module = "tests.fakes.faulty_worker"
+    return lambda config: [sys.executable, "-m", module, str(config), point, number.name]
 
 
 class Faulty:

@@ -12,6 +12,7 @@ import dataclasses
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -24,6 +25,21 @@ from tests.fakes.lane import a_lane
 from workers.detect import Loaded, run_worker
 
 CRASH, HANG, STUCK = b"crash the decoder", b"hang the decoder", b"hang it with the lock"
+
+
+# Not a worker itself: a supervisor is small and stays so.
+_SUPERVISE = """
+import sys
+from frameloom.supervise import supervise
+from schemas.settings import LogSettings
+worker = [sys.executable, "-m", "tests.fakes.hostile_worker", sys.argv[1]]
+sys.exit(supervise(worker, LogSettings()))
+"""
+
+
+def supervised(config: Path) -> list[str]:
+    """The command for this worker under a supervisor, as `frameloom worker --restart` has it."""
+    return [sys.executable, "-c", _SUPERVISE, str(config)]
 
 
 class HostileDecoder:

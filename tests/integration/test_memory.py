@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
-import torch
 
 from pipeline import metrics as m
-from pipeline.item import Item
-from schemas.errors import TransientError
 from schemas.result import Status
 from tests.assertions import each_once, in_offset_order
-from tests.fakes.lane import FakeDecoder, FakeModel, a_lane
+from tests.fakes.lane import a_lane
+from tests.fakes.memory import ShortMemory, Starved
 from tests.integration.kit import (
     Sent,
     a_bench,
@@ -31,22 +29,11 @@ FRAMES = 60
 
 @pytest.mark.parametrize("stage", ["decode", "infer"])
 async def test_every_frame_is_answered_by_a_device_with_memory_for_one(
-    broker: str, unique: Callable[[str], str], stage: str
+    broker: str, unique: Callable[[str], str], stage: Starved
 ) -> None:
     bench = await a_bench(broker, unique, partitions=2)
     lane = a_lane()
-    assert isinstance(lane.decoder, FakeDecoder)
-    assert isinstance(lane.model, FakeModel)
-
-    def small_host(items: Sequence[Item]) -> None:
-        if stage == "decode" and len(items) > 1:
-            raise TransientError("out of memory")
-
-    def small_device(levels: list[int]) -> None:
-        if stage == "infer" and len(levels) > 1:
-            raise torch.OutOfMemoryError
-
-    lane.decoder.before, lane.model.before = small_host, small_device
+    ShortMemory(lane, stage=stage)
     sent = await bench.send(
         *(Sent(a_jpeg(), key=f"cam-{n % 6}".encode(), partition=n % 2) for n in range(FRAMES))
     )

@@ -12,8 +12,11 @@ from tests.scenario import (
     crashes,
     dead_letters,
     groups,
+    hostile,
+    memory,
     records,
     slow_device,
+    transactions,
 )
 from tests.scenario.oracle import Verdict
 from tests.scenario.stage import AT_LEAST_ONCE, EXACTLY_ONCE, Guarantee
@@ -91,12 +94,40 @@ SCENARIOS = (
     Scenario(
         "device ten times slower", slow_device.slow_device, {"seconds": 25.0}, {"seconds": 300.0}
     ),
+    Scenario(
+        "pictures that crash or hang the decoder",
+        hostile.hostile_pictures,
+        tested=False,  # test_hostile.py has it
+    ),
+    Scenario(
+        "out of memory, in decoder and model",
+        memory.out_of_memory,
+        {"seconds": 0.0},
+        {"seconds": 15.0},
+        tested=False,  # integration/test_memory.py has it
+    ),
     Scenario("wall clock steps of ±10 minutes", clocks.clock_steps, {"count": 50}, {"count": 500}),
     Scenario(
         "exactly once: kill -9 mid-batch",
         crashes.kill_nine,
         {"times": 2},
         {"times": 20},
+        guarantee=EXACTLY_ONCE,
+    ),
+    Scenario(
+        "exactly once: kill -9 inside a transaction",
+        transactions.killed_inside,
+        {"times": 1},
+        {"times": 2},
+        tested=False,  # test_exactly_once.py has it
+        guarantee=EXACTLY_ONCE,
+    ),
+    Scenario(
+        "exactly once: zombie inside a transaction",
+        transactions.zombie_inside,
+        {"frames": 200},
+        {"frames": 1_000},
+        tested=False,  # test_exactly_once.py has it
         guarantee=EXACTLY_ONCE,
     ),
     Scenario(

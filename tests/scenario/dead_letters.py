@@ -12,7 +12,13 @@ from tests.scenario.feed import feed
 from tests.scenario.oracle import DEADLINE_S, Oracle, Verdict
 from tests.scenario.stage import Plan, Rig, Stage
 from tests.scenario.worker_process import WorkerProcess
-from workers.kafka_clients import create_topics, make_admin, start_client, stop_client
+from workers.kafka_clients import (
+    create_topics,
+    make_admin,
+    make_consumer,
+    start_client,
+    stop_client,
+)
 
 ALARM_S = 60.0
 """Within so long a gauge must say that dead letters do not get through."""
@@ -84,6 +90,25 @@ async def deleted_later(rig: Rig, *, away_s: float) -> Verdict:
         await worker.drained()
     # What the broker took and did not acknowledge before it deleted the topic is gone with it.
     return await oracle.verdict(allowed=0, dead_letters=2, recovery_s=recovery_s)
+
+
+async def dead_letter_values(stage: Stage) -> list[bytes]:
+    """What lies on the dead-letter topic: each record's value."""
+    consumer = make_consumer(
+        stage.direct, stage.route.dead_letter, group=False, auto_offset_reset="earliest"
+    )
+    await start_client(consumer, stage.direct)
+    try:
+        partitions = sorted(consumer.assignment())
+        async with asyncio.timeout(60.0):
+            ends = await consumer.end_offsets(partitions)
+            values: list[bytes] = []
+            while len(values) < sum(ends.values()):
+                found = await consumer.getmany(*partitions, timeout_ms=500)
+                values += [r.value or b"" for records in found.values() for r in records]
+        return values
+    finally:
+        await stop_client(consumer)
 
 
 async def _delete(stage: Stage, topic: str) -> None:

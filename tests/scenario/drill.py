@@ -43,7 +43,8 @@ LEGEND = """
   stream change between two buckets all along.
 - **recovery**: from the fault, or from its end where it lasts (broker away, network cut), to the
   first new answer; the longest of all repeats. After a kill this holds the session time-out (6 s
-  here), a process start and the import of torch.
+  here), a process start and the import of torch. A picture that crashes or hangs ends two processes
+  before it is convicted: from the end of the first to an answer after that of the second.
 - **kept**: nothing lost, nothing out of order, no duplicate beyond the bound, no answer to nothing;
   and what the scenario itself asks (exit codes, offsets, membership, alarms).
 """.strip().splitlines()

@@ -29,6 +29,7 @@ class ScenarioDecoder(FakeDecoder):
     """Fills a row with the level that the frame's `meta` names; 90 without."""
 
     def decode(self, items: Sequence[Item], out: torch.Tensor) -> list[PoisonError | None]:
+        self.before(items)
         levels = [int(item.frame.meta.get("level", "90")) for item in items]
         for row, level in zip(out, levels, strict=False):
             row.fill_(level)
@@ -50,6 +51,7 @@ class ScenarioModel(FakeModel):
     def infer(self, frames: torch.Tensor) -> torch.Tensor:
         height, width = frames.shape[2:]
         levels = frames[:, :1, height // 2, width // 2 : width // 2 + 1]
+        self.before([int(level) for level in levels.flatten()])
         if (levels == FAILS).any():
             raise ValueError("a frame at level 13")
         time.sleep(self._pause_s())

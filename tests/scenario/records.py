@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
@@ -13,12 +12,12 @@ from schemas.frame import Encoding
 from schemas.settings import LimitSettings
 from tests.builders_pictures import jpeg, picture
 from tests.integration.kit import envelope
+from tests.scenario.dead_letters import dead_letter_values
 from tests.scenario.feed import feed
 from tests.scenario.lane import CROWDED, FAILS, UNREADABLE
 from tests.scenario.oracle import Oracle, Verdict
 from tests.scenario.stage import Plan, Rig, Stage
 from tests.unit.test_probe import many_scans, sized_png
-from workers.kafka_clients import make_consumer, start_client, stop_client
 
 LIMITS = LimitSettings(max_record_bytes=64 * 1024, max_pixels=1_000_000, max_result_bytes=8 * 1024)
 
@@ -67,7 +66,7 @@ async def poisoned(rig: Rig, *, per_kind: int) -> Verdict:
     verdict = await oracle.verdict(allowed=0, dead_letters=per_kind * len(kinds))
     expected = {reason.value: per_kind for reason in kinds} | {"ok": frames}
     assert dict(verdict.statuses) == expected, f"{dict(verdict.statuses)}"
-    values = Counter(await _dead_letters(stage))
+    values = Counter(await dead_letter_values(stage))
     assert values == Counter(dict.fromkeys(kinds.values(), per_kind)), "bytes were changed"
     return verdict
 
@@ -106,22 +105,3 @@ async def sent_twice(rig: Rig, *, count: int) -> Verdict:
         await oracle.until_all()
         await worker.drained()
     return await oracle.verdict(allowed=0)
-
-
-async def _dead_letters(stage: Stage) -> list[bytes]:
-    """The values on the dead-letter topic."""
-    consumer = make_consumer(
-        stage.direct, stage.route.dead_letter, group=False, auto_offset_reset="earliest"
-    )
-    await start_client(consumer, stage.direct)
-    try:
-        partitions = sorted(consumer.assignment())
-        async with asyncio.timeout(60.0):
-            ends = await consumer.end_offsets(partitions)
-            values: list[bytes] = []
-            while len(values) < sum(ends.values()):
-                found = await consumer.getmany(*partitions, timeout_ms=500)
-                values += [r.value or b"" for records in found.values() for r in records]
-        return values
-    finally:
-        await stop_client(consumer)

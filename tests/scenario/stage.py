@@ -25,7 +25,14 @@ from schemas.settings import (
 )
 from tests.rig.kafka import KafkaCluster
 from tests.scenario.worker_main import ForkedProcess
-from tests.scenario.worker_process import WorkerProcess, new_files, watched, worker_process
+from tests.scenario.worker_process import (
+    Command,
+    WorkerProcess,
+    frameloom_worker,
+    new_files,
+    watched,
+    worker_process,
+)
 from workers.kafka_clients import TopicSpec, create_topics
 
 SESSION_MS = 6_000
@@ -168,12 +175,19 @@ class Stage:
 
     @asynccontextmanager
     async def worker(
-        self, settings: Settings | None = None, *, assigned: bool = True
+        self,
+        settings: Settings | None = None,
+        *,
+        assigned: bool = True,
+        command: Command | None = None,
     ) -> AsyncIterator[WorkerProcess]:
-        """One worker process more, with partitions unless `assigned` is False."""
+        """One worker process more, with partitions unless `assigned` is False. `command` starts
+        another program than the scenarios' worker."""
         chosen, folder = settings or self.settings, self.rig.folder
         if self.plan.real_model:
-            async with worker_process(chosen, folder) as worker:
+            command = frameloom_worker
+        if command is not None:
+            async with worker_process(chosen, folder, command) as worker:
                 yield worker
             return
         config, log = new_files(chosen, folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from pipeline.item import Coordinates
 from schemas.codec import read_result
 from tests.assertions import each_once, in_offset_order
+from tests.fakes.faulty_worker import POINTS, faulty
 from tests.integration.kit import Bench, running
 from tests.integration.test_exactly_once import (
     a_worker,
@@ -31,11 +31,6 @@ FRAMES = 300
 ALL_S = 90.0
 
 
-def faulty(point: str, number: signal.Signals) -> Callable[[Path], list[str]]:
-    module = "tests.fakes.faulty_worker"
-    return lambda config: [sys.executable, "-m", module, str(config), point, number.name]
-
-
 async def until_committed(bench: Bench, offset: int) -> None:
     async with asyncio.timeout(ALL_S):
         while await bench.committed() != offset:  # noqa: ASYNC110
@@ -47,7 +42,7 @@ async def answered_once(bench: Bench, sent: list[Coordinates]) -> None:
     in_offset_order([read_result(r.value) for r in await read_all(bench, bench.route.output)])
 
 
-@pytest.mark.parametrize("point", ["produced", "offsets", "committed"])
+@pytest.mark.parametrize("point", POINTS)
 async def test_kill_minus_nine_in_a_transaction(
     real_kafka: str, unique: Unique, tmp_path: Path, point: str
 ) -> None:
@@ -72,7 +67,7 @@ async def test_a_zombie_is_fenced_and_moves_nothing(
     # It stops with its answers and its offset in an open transaction, and only the commit missing.
     command = faulty("offsets", signal.SIGSTOP)
     async with worker_process(bench.settings, tmp_path, command) as zombie:
-        await until_stopped(zombie.pid)
+        await zombie.until_stopped()
         before = await bench.committed()
         assert before is not None
         assert before < FRAMES
@@ -86,14 +81,3 @@ async def test_a_zombie_is_fenced_and_moves_nothing(
             assert await zombie.ended() == 0
     await answered_once(bench, sent)
     assert await bench.committed() == FRAMES
-
-
-async def until_stopped(pid: int) -> None:
-    async with asyncio.timeout(ALL_S):
-        while not is_stopped(pid):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether the kernel holds the process (Linux: state T)."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

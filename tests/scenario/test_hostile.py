@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +14,10 @@ from schemas.codec import read_result
 from schemas.errors import Reason
 from schemas.settings import Guarantee
 from tests.assertions import none_lost
-from tests.fakes.hostile_worker import CRASH, HANG, STUCK
+from tests.fakes.hostile_worker import CRASH, HANG, STUCK, supervised
 from tests.integration.kit import Bench, Sent, a_bench, a_jpeg, reader, sources
 from tests.rig.choice import BrokerKind, broker_kind
+from tests.scenario.hostile import hostile
 from tests.scenario.worker_process import worker_process
 from workers.kafka_clients import Record
 
@@ -27,11 +26,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 Unique = Callable[[str], str]
 
 FRAMES = 48
-
-
-def hostile(mark: bytes) -> bytes:
-    """A JPEG that every header reader takes, with a mark behind its end."""
-    return a_jpeg() + mark
 
 
 async def a_hostile_bench(broker: str, unique: Unique, folder: Path, guarantee: Guarantee) -> Bench:
@@ -48,20 +42,6 @@ async def a_hostile_bench(broker: str, unique: Unique, folder: Path, guarantee: 
             ),
         ),
     )
-
-
-# Not a worker itself: a supervisor is small and stays so.
-SUPERVISE = """
-import sys
-from frameloom.supervise import supervise
-from schemas.settings import LogSettings
-worker = [sys.executable, "-m", "tests.fakes.hostile_worker", sys.argv[1]]
-sys.exit(supervise(worker, LogSettings()))
-"""
-
-
-def command(settings_file: Path) -> list[str]:
-    return [sys.executable, "-c", SUPERVISE, str(settings_file)]
 
 
 async def answers(bench: Bench, count: int) -> tuple[list[Coordinates], dict[Coordinates, Record]]:
@@ -118,10 +98,9 @@ async def test_hostile_pictures_end_as_dead_letters_and_their_neighbours_are_ans
             for n in range(FRAMES)
         )
     )
-    async with worker_process(bench.settings, tmp_path, command) as supervised:
+    async with worker_process(bench.settings, tmp_path, supervised) as worker:
         results, dead = await answers(bench, FRAMES)
-        supervised.send(signal.SIGTERM)
-        assert await supervised.ended() == 0
+        await worker.drained()
     none_lost([*results, *dead], sent)
     by_number = {sent.index(at): record for at, record in dead.items()}
     assert {n: dict(r.headers)["fl-reason"].decode() for n, r in by_number.items()} == {

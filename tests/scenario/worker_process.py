@@ -20,6 +20,9 @@ from schemas.settings import Settings, describe
 START_S = 240.0
 """Importing torch and warming up, on a machine that is busy with other tests."""
 
+Command = Callable[[Path], list[str]]
+"""From a configuration file to the command that runs a worker on it."""
+
 
 class Process(Protocol):
     """What is asked of a process. `subprocess.Popen` is one."""
@@ -70,6 +73,13 @@ class WorkerProcess:
                 assert self.running, self._log.read_text()[-4_000:]
                 await asyncio.sleep(0.05)
 
+    async def until_stopped(self) -> None:
+        """Until SIGSTOP has it."""
+        async with asyncio.timeout(START_S):
+            while psutil.Process(self.pid).status() != psutil.STATUS_STOPPED:
+                assert self.running, self._log.read_text()[-4_000:]
+                await asyncio.sleep(0.05)
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -84,13 +94,13 @@ class WorkerProcess:
         assert code == 0, f"exit code {code}: {self._log.read_text()[-4_000:]}"
 
 
-def _frameloom_worker(config: Path) -> list[str]:
+def frameloom_worker(config: Path) -> list[str]:
     return [sys.executable, "-m", "frameloom", "worker", "--config", str(config)]
 
 
 @asynccontextmanager
 async def worker_process(
-    settings: Settings, folder: Path, command: Callable[[Path], list[str]] = _frameloom_worker
+    settings: Settings, folder: Path, command: Command = frameloom_worker
 ) -> AsyncIterator[WorkerProcess]:
     """Started, and with partitions. Whatever is left of it at the end is killed. `command` makes
     the command from the configuration file."""

@@ -1,0 +1,90 @@
+"""Exactly once, through the death and the return of a worker in the middle of a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+from tests.fakes.faulty_worker import POINTS, faulty
+from tests.scenario.feed import feed
+from tests.scenario.oracle import DEADLINE_S, Oracle, Verdict
+from tests.scenario.stage import Rig, Stage
+from tests.scenario.worker_process import WorkerProcess
+
+LET_GO = ("transaction_fenced", "offset_moved_by_another")
+"""The broker refuses its commit; or it has slept past its own time-out, too, and looks first."""
+
+
+async def killed_inside(rig: Rig, *, times: int) -> Verdict:
+    """Each worker is killed in its third transaction: with the answers in and the offset not, with
+    both in and the commit not asked for, with the commit done and not noticed. The next one takes
+    over, and readers of what is committed see every answer once.
+
+    Args:
+        rig: where; its guarantee is exactly once.
+        times: how often at each of the three points.
+    """
+    stage = await Stage.build(rig)
+    oracle, recovery_s = Oracle(stage), 0.0
+    async with feed(stage, per_second=100.0):
+        killed_at: float | None = None
+        for point in POINTS * times:
+            async with stage.worker(command=faulty(point, signal.SIGKILL)) as worker:
+                # It commits two transactions, so there is something new even of one that is dead.
+                await oracle.until_more()
+                if killed_at is not None:
+                    recovery_s = max(recovery_s, time.monotonic() - killed_at)
+                assert await worker.ended() == -signal.SIGKILL
+                killed_at = time.monotonic()
+            assert await oracle.look()
+            assert oracle.answered < oracle.sent, "it was idle: the kill shows nothing"
+    async with stage.worker() as worker:
+        await oracle.until_all()
+        await oracle.until_committed()
+        await worker.drained()
+    return await oracle.verdict(allowed=0, recovery_s=recovery_s)
+
+
+async def zombie_inside(rig: Rig, *, frames: int) -> Verdict:
+    """A worker is stopped with its answers and its offset in an open transaction, only the commit
+    missing. Another one takes over and commits all, and more; then the first goes on and asks for
+    its commit. It is fenced: the group's offsets do not move, and nothing is answered twice.
+
+    Args:
+        rig: where; its guarantee is exactly once.
+        frames: how many it is given, and as many again while it sleeps.
+    """
+    stage = await Stage.build(rig)
+    oracle = Oracle(stage)
+    async with feed(stage) as feeding:
+        await feeding.send(frames)
+        await feeding.settle()
+        async with stage.worker(command=faulty("offsets", signal.SIGSTOP)) as zombie:
+            await zombie.until_stopped()
+            stopped_at = time.monotonic()
+            assert await oracle.look()
+            assert sum((await oracle.committed()).values()) < oracle.sent, "it had nothing open"
+            # So that nobody else's commit can be mistaken for the zombie's own.
+            await feeding.send(frames)
+            await feeding.settle()
+            async with stage.worker() as heir:
+                await oracle.until_more()
+                recovery_s = time.monotonic() - stopped_at
+                await oracle.until_all()
+                await oracle.until_committed()
+                before = await oracle.committed()
+                zombie.send(signal.SIGCONT)
+                await _until_it_let_go(zombie)
+                await zombie.until_said("partitions_assigned", times=2)
+                assert await oracle.committed() == before, "the zombie moved the group's offsets"
+                assert sum(before.values()) == oracle.sent
+                await zombie.drained()
+                await heir.drained()
+    return await oracle.verdict(allowed=0, recovery_s=recovery_s)
+
+
+async def _until_it_let_go(zombie: WorkerProcess) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not any(zombie.said(event) for event in LET_GO):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
