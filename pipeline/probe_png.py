@@ -74,6 +74,9 @@ def _walk(data: memoryview, at: int) -> int:
         if end > len(data):
             raise truncated(f"the end of a PNG chunk of {length} bytes")
         if name == b"IEND":
+            if not pixels_seen:
+                # OpenCV 5 would read on behind the end, and allocate what it finds claimed there.
+                raise bad_header("the PNG ends before its pixels")
             return orientation or UPRIGHT
         if name == b"IDAT":
             pixels_seen = True

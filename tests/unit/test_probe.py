@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.item import Header
 from pipeline.probe import ProbeLimits, probe
 from pipeline.probe_jpeg import MAX_SEGMENTS, SCANS_AT_FULL_SIZE
-from pipeline.probe_png import MAX_CHUNKS, MAX_PACKED_BYTES
+from pipeline.probe_png import MAX_CHUNKS, MAX_PACKED_BYTES, read_png
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding
 from tests.builders_pictures import (
@@ -219,7 +219,7 @@ def sized_jpeg(width: int, height: int) -> bytes:
 
 def sized_png(width: int, height: int) -> bytes:
     ihdr = struct.pack(">LLBBBBB", width, height, 8, 2, 0, 0, 0)
-    return PNG_SIGNATURE + chunk(b"IHDR", ihdr) + chunk(b"IEND", b"")
+    return PNG_SIGNATURE + chunk(b"IHDR", ihdr) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
 
 
 def sized_webp(width: int, height: int) -> bytes:
@@ -479,3 +479,13 @@ def test_webp_exif_counts_only_when_announced() -> None:
         data = riff(vp8x(61, 41, flags), *order)
         header = read(data, Encoding.WEBP)
         assert (header.width, header.height) == shown_size(data)
+
+
+def test_a_png_that_ends_before_its_pixels_is_refused_whatever_lies_behind_its_end() -> None:
+    """OpenCV 5 reads on there, and allocated the 1 GiB that a chunk of 651 bytes in all claimed."""
+    ihdr = struct.pack(">LLBBBBB", 4, 4, 8, 2, 0, 0, 0)
+    ended = PNG_SIGNATURE + chunk(b"IHDR", ihdr) + chunk(b"IEND", b"")
+    for data in (ended, ended + chunk(b"IDAT", b"", length=1 << 30)):
+        with pytest.raises(PoisonError) as caught:
+            read_png(memoryview(data))
+        assert caught.value.code is Reason.BAD_HEADER
