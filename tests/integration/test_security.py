@@ -20,7 +20,7 @@ from schemas.errors import ConfigError, FrameloomError, TransientError
 from schemas.settings import KafkaSettings, LogSettings, Secret, Settings, describe
 from tests.assertions import each_once
 from tests.builders_pictures import jpeg, picture
-from tests.integration.kit import Sent, a_bench, a_jpeg, fake_machinery, running, sources
+from tests.integration.kit import Sent, a_bench, a_jpeg, fake_machinery, running, sources, until
 from tests.rig.certificates import Authority, locked_copy, missing_openssl
 from tests.rig.choice import why_no_rig
 from tests.rig.secured import PASSWORD, USER, Secured, secured
@@ -71,9 +71,7 @@ async def all_closed() -> AsyncIterator[None]:
     """
     yield
     selector = asyncio.get_running_loop()._selector
-    async with asyncio.timeout(DEADLINE_S):
-        while len(selector.get_map()) > 1:  # the loop's own pipe stays
-            await asyncio.sleep(0.01)
+    await until(lambda: len(selector.get_map()) <= 1)  # the loop's own pipe stays
 
 
 def changed(kafka: KafkaSettings, **fields: object) -> KafkaSettings:
