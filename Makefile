@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo "Installing pinned packages (torch is large: a few minutes the first time) ..."
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dali,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[backends,dali,dev]'
 	touch $@
 
 demo: $(STAMP)

@@ -63,6 +63,16 @@ class Model(Protocol):
         """Class id → label."""
         ...
 
+    @property
+    def stride(self) -> int:
+        """Sides of `frames` are multiples of it, pixels."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where `infer` leaves its predictions."""
+        ...
+
     def warm_up(self, buckets: Sequence[Bucket]) -> None:
         """Run every bucket's shapes once, so that no frame pays for first-call work."""
         ...

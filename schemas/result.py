@@ -58,6 +58,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
         task: `detect`.
         conf: least score of a detection, 0 to 1.
         iou: overlap above which the weaker of two boxes was dropped, 0 to 1.
+        backend: what ran the weights: `torch`, `torch-fp16`, `onnx`, `openvino` or `tensorrt`, an
+            exported file of half precision with `-fp16` behind it.
     """
 
     name: str
@@ -65,6 +67,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     task: str
     conf: float
     iou: float
+    backend: str = "torch"
 
 
 class BatchInfo(msgspec.Struct, frozen=True):

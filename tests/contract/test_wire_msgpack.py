@@ -192,6 +192,7 @@ def test_a_result_is_the_documented_map() -> None:
             "task": "detect",
             "conf": 0.25,
             "iou": 0.7,
+            "backend": "torch",
         },
         "batch": {
             "bucket": "1080p",

@@ -46,6 +46,8 @@ class FakeModel:
 
     info = ModelInfo(name="fake", version="0" * 12, task="detect", conf=0.25, iou=0.7)
     labels: Mapping[int, str] = {0: "grey"}
+    stride = 1
+    device = torch.device("cpu")
 
     def __init__(self) -> None:
         self.batch_sizes: list[int] = []
