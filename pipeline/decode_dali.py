@@ -33,7 +33,7 @@ from pipeline.png_stream import unpacks_too_far
 from pipeline.probe_jpeg import jpeg_components
 from pipeline.probe_webp import EXIF_FLAG
 from schemas.errors import FatalError, PoisonError
-from schemas.frame import Encoding
+from schemas.frame import RAW_ENCODINGS, Encoding
 
 _PNG_EXIF = re.compile(rb"eXIf")
 _WEBP_FLAGS_AT = 20
@@ -42,10 +42,11 @@ _WEBP_FLAGS_AT = 20
 class DaliDecoder:
     """Decodes with DALI. `device_id` None means the CPU, else the GPU of that number.
 
-    Takes every kind of picture but two, which are refused and belong to the next decoder of the
-    ladder. PNG and WebP files that carry EXIF: DALI's own readers allocate what a chunk's length
-    claims (4 GB for a record of 2 KB), while the EXIF of a JPEG is bounded by its segment. CMYK:
-    without Adobe's marker DALI shows the negative of what OpenCV shows (117 grey levels).
+    Takes every kind of encoded picture but two, which are refused and belong to the next decoder
+    of the ladder. PNG and WebP files that carry EXIF: DALI's own readers allocate what a chunk's
+    length claims (4 GB for a record of 2 KB), while the EXIF of a JPEG is bounded by its segment.
+    CMYK: without Adobe's marker DALI shows the negative of what OpenCV shows (117 grey levels). Raw
+    frames are left to the next decoder as well: there is nothing to decode.
     """
 
     def __init__(self, *, threads: int = 1, device_id: int | None = None) -> None:
@@ -217,19 +218,26 @@ def _inputs(orders: Sequence[_Order]) -> dict[str, object]:
 
 def _vetted(item: Item) -> memoryview | bytes | PoisonError:
     """The bytes that DALI may see, or why it may not."""
-    data, encoding = item.frame.data, item.header.encoding
+    if item.header.encoding in RAW_ENCODINGS:
+        return failure("a raw frame is left to the next decoder")
+    data = item.frame.data
     if len(data) == 0:
         return failure("the picture is empty")
     if unpacks_too_far(item):
         return failure("the PNG holds far more than its picture")
-    if encoding is Encoding.JPEG:
+    if item.header.encoding is Encoding.JPEG:
         return _vetted_jpeg(data)
-    if encoding is Encoding.PNG and _PNG_EXIF.search(data):
-        return failure("PNG with EXIF is left to the next decoder")
-    extended = encoding is Encoding.WEBP and bytes(data[12:16]) == b"VP8X"
-    if extended and data[_WEBP_FLAGS_AT] & EXIF_FLAG:
-        return failure("WebP with EXIF is left to the next decoder")
+    if _has_exif(data, item.header.encoding):
+        return failure("PNG and WebP with EXIF are left to the next decoder")
     return data
+
+
+def _has_exif(data: memoryview, encoding: Encoding) -> bool:
+    """Whether a PNG or a WebP may have EXIF that DALI would read."""
+    if encoding is Encoding.PNG:
+        return _PNG_EXIF.search(data) is not None
+    extended = encoding is Encoding.WEBP and bytes(data[12:16]) == b"VP8X"
+    return extended and bool(data[_WEBP_FLAGS_AT] & EXIF_FLAG)
 
 
 def _vetted_jpeg(data: memoryview) -> memoryview | bytes | PoisonError:

@@ -11,21 +11,18 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from pipeline.decode_failure import failure, opencv_failure, out_of_memory
+from pipeline.decode_raw import place_raw
 from pipeline.item import Item
 from pipeline.jpeg_end import lacks_end, with_end
-from pipeline.letterbox import PAD_VALUE, Letterbox
 from pipeline.orientation import UPRIGHT, turn_of
 from pipeline.pixel_budget import DECODING_PIXELS, PixelBudget, stored_pixels
+from pipeline.place import Pixels, place
 from pipeline.png_stream import unpacks_too_far
 from schemas.errors import PoisonError
-from schemas.frame import Encoding
-
-Pixels = npt.NDArray[np.uint8]
-"""uint8, shape (height, width, 3), channels RGB."""
+from schemas.frame import RAW_ENCODINGS, Encoding
 
 # The probe has read the orientation, and it is the one that counts: OpenCV must not read it again.
 _FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
@@ -107,6 +104,8 @@ def _decode_row(item: Item, row: Pixels) -> PoisonError | None:
     unless its code says that memory ran out.
     """
     try:
+        if item.header.encoding in RAW_ENCODINGS:
+            return place_raw(item, row)
         pixels = _read(item)
         if isinstance(pixels, PoisonError):
             return pixels
@@ -153,24 +152,3 @@ def _turned(pixels: Pixels, orientation: int) -> Pixels:
     return np.ascontiguousarray(
         pixels[:: -1 if turn.mirror_y else 1, :: -1 if turn.mirror_x else 1]
     )
-
-
-def place(pixels: Pixels, geometry: Letterbox, row: Pixels) -> None:
-    """Resize displayed pixels into their place in `row` and fill the rest with `PAD_VALUE`.
-
-    Args:
-        pixels: shape (source_height, source_width, 3).
-        row: shape (height, width, 3), written in full.
-    """
-    top, left = geometry.top, geometry.left
-    bottom, right = top + geometry.inner_height, left + geometry.inner_width
-    inner = row[top:bottom, left:right]
-    if pixels.shape == inner.shape:
-        inner[:] = pixels
-    else:
-        size = (geometry.inner_width, geometry.inner_height)
-        cv2.resize(pixels, size, dst=inner, interpolation=cv2.INTER_LINEAR)
-    row[:top] = PAD_VALUE
-    row[bottom:] = PAD_VALUE
-    row[top:bottom, :left] = PAD_VALUE
-    row[top:bottom, right:] = PAD_VALUE

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pipeline.item import Header
 from pipeline.probe_jpeg import read_jpeg
 from pipeline.probe_png import read_png
+from pipeline.probe_raw import read_raw
 from pipeline.probe_refusal import refusal, truncated
 from pipeline.probe_webp import read_webp
 from schemas.errors import Reason
-from schemas.frame import Encoding, FrameMessage
+from schemas.frame import RAW_ENCODINGS, Encoding, FrameMessage
 
 _MARKS: dict[Encoding, tuple[tuple[int, bytes], ...]] = {
     Encoding.JPEG: ((0, b"\xff\xd8\xff"),),
@@ -58,11 +59,7 @@ def probe(frame: FrameMessage, limits: ProbeLimits) -> Header:
             TRUNCATED_HEADER, BAD_HEADER, ZERO_SIZE, TOO_MANY_PIXELS, TOO_MANY_SCANS. Nothing else
             is raised, on any bytes.
     """
-    marks = _MARKS.get(frame.encoding)
-    if marks is None:
-        raise refusal(Reason.UNSUPPORTED_ENCODING, f"this worker does not decode {frame.encoding}")
-    _check_marks(frame.data, frame.encoding, marks)
-    header = _read(frame.data, frame.encoding, limits)
+    header = _read(frame, limits)
     size = f"{header.width}×{header.height}"
     if header.width < 1 or header.height < 1:
         raise refusal(Reason.ZERO_SIZE, f"the picture is {size} pixels")
@@ -73,7 +70,14 @@ def probe(frame: FrameMessage, limits: ProbeLimits) -> Header:
     return header
 
 
-def _read(data: memoryview, encoding: Encoding, limits: ProbeLimits) -> Header:
+def _read(frame: FrameMessage, limits: ProbeLimits) -> Header:
+    data, encoding = frame.data, frame.encoding
+    if encoding in RAW_ENCODINGS:
+        return read_raw(frame)
+    marks = _MARKS.get(encoding)
+    if marks is None:
+        raise refusal(Reason.UNSUPPORTED_ENCODING, f"this worker does not decode {encoding}")
+    _check_marks(data, encoding, marks)
     if encoding is Encoding.JPEG:
         return read_jpeg(data, limits.max_scans, limits.max_pixels)
     if encoding is Encoding.PNG:

@@ -26,6 +26,7 @@ from schemas.frame import (
     FrameMessage,
 )
 from schemas.magic import refused_format, sniff
+from schemas.raw import raw_fault
 from schemas.record import RawRecord
 from schemas.result import RESULT_VERSION, ResultMessage
 from schemas.settings import LimitSettings
@@ -300,20 +301,9 @@ def _meta(raw: msgspec.Raw, form: _KeyedForm, limits: LimitSettings) -> dict[str
 
 def _check_raw(keys: FrameKeys, encoding: Encoding) -> None:
     """Raw pictures have no header: the stated size must account for every byte."""
-    width, height = keys.width, keys.height
-    if width is None or height is None:
-        raise _poison(Reason.ENCODING_MISMATCH, f"{encoding.value} needs width and height")
-    if encoding is Encoding.NV12 and (width % 2 or height % 2):
-        raise _poison(Reason.ENCODING_MISMATCH, f"nv12 needs even sides, not {width}x{height}")
-    expected = {
-        Encoding.GRAY8: width * height,
-        Encoding.NV12: width * height * 3 // 2,
-    }.get(encoding, width * height * 3)
-    if keys.data.nbytes != expected:
-        raise _poison(
-            Reason.ENCODING_MISMATCH,
-            f"{encoding.value} of {width}x{height} takes {expected} bytes, not {keys.data.nbytes}",
-        )
+    fault = raw_fault(encoding, keys.width, keys.height, keys.data.nbytes)
+    if fault is not None:
+        raise _poison(Reason.ENCODING_MISMATCH, fault)
 
 
 def _poison(code: Reason, detail: str) -> PoisonError:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable
 
 import cv2
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
@@ -170,6 +171,51 @@ def animated(pixels: Pixels, form: str) -> bytes:
     return _save(_rgb(pixels), form, save_all=True, append_images=[other], duration=40)
 
 
+# --- raw frames ---------------------------------------------------------------------------------
+
+
+def raw(pixels: Pixels, encoding: Encoding) -> bytes:
+    """The picture (or its grey levels) in a raw encoding; NV12 needs even sides."""
+    if encoding is Encoding.BGR24:
+        return pixels.tobytes()
+    if encoding is Encoding.RGB24:
+        return pixels[..., ::-1].tobytes()
+    if encoding is Encoding.GRAY8:
+        return cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY).tobytes()
+    height = pixels.shape[0]
+    planar = cv2.cvtColor(pixels, cv2.COLOR_BGR2YUV_I420)
+    chroma = planar[height:].reshape(2, -1)
+    return planar[:height].tobytes() + np.ascontiguousarray(chroma.T).tobytes()
+
+
+def raw_pixels(message: FrameMessage) -> Pixels:
+    """What a raw frame shows, BGR."""
+    flat, height, width = np.frombuffer(message.data, np.uint8), message.height, message.width
+    assert height is not None
+    assert width is not None
+    match message.encoding:
+        case Encoding.BGR24:
+            return flat.reshape(height, width, 3)
+        case Encoding.RGB24:
+            return np.ascontiguousarray(flat.reshape(height, width, 3)[..., ::-1])
+        case Encoding.GRAY8:
+            return np.repeat(flat.reshape(height, width, 1), 3, axis=2)
+        case _:
+            planes = flat.reshape(height * 3 // 2, width)
+            return np.asarray(cv2.cvtColor(planes, cv2.COLOR_YUV2BGR_NV12), np.uint8)
+
+
+def raw_frame(pixels: Pixels, encoding: Encoding) -> FrameMessage:
+    height, width = pixels.shape[:2]
+    data = memoryview(raw(pixels, encoding))
+    return msgspec.structs.replace(frame(b"", encoding), data=data, width=width, height=height)
+
+
+def raw_item(pixels: Pixels, encoding: Encoding, into: Bucket) -> Item:
+    """A raw frame's item as admission would make it."""
+    return item_of(raw_frame(pixels, encoding), into)
+
+
 # --- parts of files -----------------------------------------------------------------------------
 
 
@@ -247,7 +293,11 @@ def bucket(height: int, width: int, max_batch: int = 32) -> Bucket:
 
 def item(data: bytes, encoding: Encoding, into: Bucket, header: Header | None = None) -> Item:
     """An item as admission would make it; `header` stands in for the probe's reading."""
-    message = frame(data, encoding)
+    return item_of(frame(data, encoding), into, header)
+
+
+def item_of(message: FrameMessage, into: Bucket, header: Header | None = None) -> Item:
+    """An item of a message; see `item`."""
     header = probe(message, LIMITS) if header is None else header
     return Item(
         attempt_id=0,

@@ -8,19 +8,15 @@ it bit for bit; DALI's mean absolute difference is at most 2 grey levels.
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ultralytics.data.augment import LetterBox
 from ultralytics.utils import ASSETS
 
 from bench.scenes import Scene
@@ -28,7 +24,6 @@ from pipeline.bucket import Bucket
 from pipeline.decode_opencv import OpenCvDecoder
 from pipeline.decoders import make_decoder
 from pipeline.item import Header, Item
-from pipeline.ports import Decoder
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding
 from tests.builders_pictures import (
@@ -44,71 +39,10 @@ from tests.builders_pictures import (
     scan_start,
     webp,
 )
-
-UNTOUCHED = 7
-"""Fills tensors before a decode. Rows beyond the batch must keep it."""
+from tests.contract.subject import UNTOUCHED, Subject, needs_dali
 
 WIDE = bucket(256, 448)
 BUCKETS = [WIDE, bucket(448, 256), bucket(384, 640), bucket(640, 384), bucket(32, 32)]
-
-needs_dali = pytest.mark.skipif(
-    importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None,
-    reason="DALI is not installed",
-)
-ON_GPU = ("opencv-2-cuda", pytest.param("dali-2-cuda", marks=needs_dali))
-"""Only where there is a GPU; elsewhere they would be a hundred skips that say the same."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A decoder under test, where its tensors lie, and the mean difference it may have."""
-
-    decoder: Decoder
-    device: str
-    exact: bool
-
-    def decode(
-        self, items: Sequence[Item], spare: int = 0
-    ) -> tuple[list[PoisonError | None], npt.NDArray[np.uint8]]:
-        into = items[0].bucket
-        shape = (len(items) + spare, into.height, into.width, 3)
-        out = torch.full(shape, UNTOUCHED, dtype=torch.uint8, device=self.device)
-        errors = self.decoder.decode(items, out)
-        return errors, out.cpu().numpy()
-
-    def check(self, item: Item, row: npt.NDArray[np.uint8], note: object = "") -> None:
-        difference = np.abs(row.astype(np.int16) - reference(item))
-        if self.exact:
-            assert not difference.any(), note
-        else:
-            assert difference.mean() <= 2.0, note
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        "opencv-1",
-        "opencv-3",
-        pytest.param("dali-2", marks=needs_dali),
-        *(ON_GPU if torch.cuda.is_available() else ()),
-    ],
-)
-def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    kind, threads, *device = request.param.split("-")
-    device = device[0] if device else "cpu"
-    decoder = make_decoder(kind, threads=int(threads), device=device)
-    yield Subject(decoder, device, exact=kind == "opencv")
-    decoder.close()
-
-
-def reference(item: Item) -> npt.NDArray[np.int16]:
-    data = bytes(item.frame.data)
-    if item.header.encoding is Encoding.JPEG and b"\xff\xd9" not in data[scan_start(data) :]:
-        data += b"\xff\xd9"
-    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    into = item.bucket
-    placed = LetterBox((into.height, into.width), auto=False, scaleup=True)(image=pixels)
-    return placed[..., ::-1].astype(np.int16)
 
 
 @cache

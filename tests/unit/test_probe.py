@@ -17,7 +17,7 @@ from pipeline.probe import ProbeLimits, probe
 from pipeline.probe_jpeg import MAX_SEGMENTS, SCANS_AT_FULL_SIZE
 from pipeline.probe_png import MAX_CHUNKS, MAX_PACKED_BYTES, read_png
 from schemas.errors import PoisonError, Reason
-from schemas.frame import Encoding
+from schemas.frame import RAW_ENCODINGS, Encoding
 from tests.builders_pictures import (
     EXIF_PREFIX,
     LIMITS,
@@ -168,7 +168,7 @@ def test_any_damage_is_refused_or_read(
 # --- refusals by name ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", [e for e in Encoding if e not in PROBED])
+@pytest.mark.parametrize("encoding", [e for e in Encoding if e not in {*PROBED, *RAW_ENCODINGS}])
 def test_other_encodings_are_refused_by_name(encoding: Encoding) -> None:
     with pytest.raises(PoisonError, match=encoding.value) as caught:
         read(b"x" * 64, encoding)
