@@ -18,6 +18,7 @@ from schemas.frame import (
     MAX_SEQ,
     MAX_STREAM_ID_BYTES,
     RAW_ENCODINGS,
+    SEGMENT_ENCODINGS,
     Encoding,
     Form,
     FrameEnvelope,
@@ -80,7 +81,7 @@ _ENCODINGS = {encoding.value: encoding for encoding in Encoding}
 
 
 def read_frame(record: RawRecord, limits: LimitSettings) -> FrameMessage:
-    """Read a record in whichever form it has: bare picture, MessagePack map or JSON object.
+    """Read a record in whichever form it has: bare, MessagePack map or JSON object.
 
     The form is told by the first bytes, pictures first: no map or JSON object can begin like
     one, because their keys are strings.
@@ -134,6 +135,8 @@ def write_frame(frame: FrameMessage) -> bytes:
         "interval_us": frame.interval_us,
         "ttl_ms": frame.ttl_ms,
         "meta": frame.meta or None,
+        "sample_every": frame.sample_every,
+        "sample_fps": frame.sample_fps,
     }
     envelope.update((key, value) for key, value in optional.items() if value is not None)
     return _ENCODER.encode(envelope)
@@ -254,6 +257,8 @@ def _frame_of_keys(
         )
     if encoding in RAW_ENCODINGS:
         _check_raw(keys, encoding)
+    if encoding in SEGMENT_ENCODINGS:
+        _check_segment(keys, identity.seq, limits)
     return FrameMessage(
         stream_id=identity.stream_id,
         seq=identity.seq,
@@ -265,6 +270,8 @@ def _frame_of_keys(
         interval_us=keys.interval_us,
         ttl_ms=keys.ttl_ms,
         meta=_meta(keys.meta, form, limits),
+        sample_every=keys.sample_every if encoding in SEGMENT_ENCODINGS else None,
+        sample_fps=keys.sample_fps if encoding in SEGMENT_ENCODINGS else None,
         form=form.form,
         ordered=identity.ordered,
         key_mismatch=identity.key_mismatch,
@@ -304,6 +311,17 @@ def _check_raw(keys: FrameKeys, encoding: Encoding) -> None:
     fault = raw_fault(encoding, keys.width, keys.height, keys.data.nbytes)
     if fault is not None:
         raise _poison(Reason.ENCODING_MISMATCH, fault)
+
+
+def _check_segment(keys: FrameKeys, seq: int, limits: LimitSettings) -> None:
+    if keys.sample_every is not None and keys.sample_fps is not None:
+        raise _poison(Reason.BAD_ENVELOPE, "sample_every and sample_fps exclude each other")
+    if seq > MAX_SEQ - limits.max_segment_frames:
+        raise _poison(
+            Reason.BAD_ENVELOPE,
+            f"seq leaves no room for the frames of a segment: it is above {MAX_SEQ} less "
+            f"limits.max_segment_frames ({limits.max_segment_frames})",
+        )
 
 
 def _poison(code: Reason, detail: str) -> PoisonError:

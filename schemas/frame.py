@@ -1,4 +1,5 @@
-"""The frame as it travels: one encoded or raw picture of one stream (docs/wire-format.md).
+"""The frame as it travels: one encoded or raw picture of one stream, or a segment of its video
+(docs/wire-format.md).
 
 `FrameEnvelope` and `FrameJson` are the two keyed wire forms, `FrameMessage` is what the codec
 makes of them and of bare pictures.
@@ -32,10 +33,20 @@ class Encoding(StrEnum):
     BGR24 = "bgr24"
     GRAY8 = "gray8"
     NV12 = "nv12"
+    MP4 = "mp4"
+    MKV = "mkv"
+    TS = "ts"
+    H264 = "h264"
+    H265 = "h265"
 
 
 RAW_ENCODINGS = frozenset({Encoding.RGB24, Encoding.BGR24, Encoding.GRAY8, Encoding.NV12})
 """Encodings without a header: `width` and `height` are required, rows are packed."""
+
+SEGMENT_ENCODINGS = frozenset(
+    {Encoding.MP4, Encoding.MKV, Encoding.TS, Encoding.H264, Encoding.H265}
+)
+"""Encodings of a segment: some seconds of video in one record, with one answer per frame."""
 
 
 class Form(StrEnum):
@@ -46,7 +57,7 @@ class Form(StrEnum):
     JSON = "json"
     """A JSON object with base64 `data`."""
     BARE = "bare"
-    """The bytes of an encoded picture and nothing else."""
+    """The bytes of an encoded picture or segment and nothing else."""
 
 
 Version = Annotated[int, msgspec.Meta(ge=1, extra_json_schema={"maximum": FRAME_VERSION})]
@@ -55,6 +66,7 @@ Seq = Annotated[int, msgspec.Meta(ge=0, extra_json_schema={"maximum": MAX_SEQ})]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Side = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 UnixMicros = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+FramesPerSecond = Annotated[float, msgspec.Meta(gt=0, le=1_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 EncodingName = Annotated[
     str, msgspec.Meta(extra_json_schema={"enum": [encoding.value for encoding in Encoding]})
@@ -75,13 +87,18 @@ class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         v: version of the format, 1; absent means 1.
-        encoding: one of jpeg png webp bmp tiff rgb24 bgr24 gray8 nv12, lower case.
-        data: the picture's bytes.
+        encoding: one of jpeg png webp bmp tiff rgb24 bgr24 gray8 nv12, lower case; or of a
+            segment of video: mp4 mkv ts h264 h265.
+        data: the picture's or segment's bytes.
         width, height: pixels, 1 to 2147483647; required for raw encodings, advisory otherwise.
         interval_us: the stream's time between frames, microseconds, at least 1.
         ttl_ms: time to live from captured_at_us, milliseconds, at least 1; absent for no limit.
         meta: map of strings to strings, returned untouched; its encoded form has at most
             limits.max_meta_bytes (16 KiB).
+        sample_every: of a segment, answer every n-th frame beginning with the first, at least 1;
+            the others have no answer. Absent means as the route says.
+        sample_fps: of a segment, answer so many frames per second, more than 0 to 1000; not
+            together with sample_every.
     """
 
     v: Version = FRAME_VERSION
@@ -92,6 +109,8 @@ class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
     interval_us: Positive | None = None
     ttl_ms: Positive | None = None
     meta: Meta = msgspec.field(default_factory=msgspec.Raw)
+    sample_every: Positive | None = None
+    sample_fps: FramesPerSecond | None = None
 
 
 class FrameEnvelope(FrameKeys, frozen=True, kw_only=True):
@@ -99,8 +118,10 @@ class FrameEnvelope(FrameKeys, frozen=True, kw_only=True):
 
     Attributes:
         stream_id: one camera or job, 1 to 256 bytes of UTF-8; the record's key should equal it.
-        seq: monotonic per stream, 0 to 18446744073709551615.
-        captured_at_us: when the picture was taken, Unix microseconds, a signed 64-bit integer.
+        seq: monotonic per stream, 0 to 18446744073709551615; of a segment its first frame's, and
+            each further frame has one more.
+        captured_at_us: when the picture was taken, Unix microseconds, a signed 64-bit integer; of a
+            segment when its first frame was.
     """
 
     stream_id: Name
@@ -123,19 +144,22 @@ class FrameJson(FrameKeys, frozen=True, kw_only=True):
 
 
 class FrameMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One frame as received, whatever the input form.
+    """One frame, or one segment, as received, whatever the input form.
 
     Attributes:
         stream_id: one camera or job, UTF-8.
         seq: monotonic per stream; the record's offset where the producer gave none.
         captured_at_us: Unix microseconds; the record's timestamp where the producer gave none.
         encoding: how to read `data`.
-        data: the picture's bytes, a view into the record (never a copy, except JSON's base64).
+        data: the bytes, a view into the record (never a copy, except JSON's base64); of a
+            segment's frame the decoded pixels.
         width, height: pixels as the producer stated them; always present for raw encodings,
             never to be trusted for encoded ones.
         interval_us: the stream's declared time between frames, microseconds, or None.
         ttl_ms: time to live from `captured_at_us`, milliseconds, or None for no limit.
         meta: returned untouched in the result; at most 16 KiB.
+        sample_every, sample_fps: which frames of a segment are answered; one of them at most, both
+            None where the producer does not say and for pictures.
         form: the input form this was read from.
         ordered: False for a stream made up from the partition (no key, no stream id): it has
             neither order nor interval.
@@ -152,6 +176,8 @@ class FrameMessage(msgspec.Struct, frozen=True, kw_only=True):
     interval_us: int | None = None
     ttl_ms: int | None = None
     meta: dict[str, str] = {}
+    sample_every: int | None = None
+    sample_fps: float | None = None
     form: Form = Form.ENVELOPE
     ordered: bool = True
     key_mismatch: bool = False

@@ -225,6 +225,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             so that scans × pixels stay below 20 × max_pixels.
         max_meta_bytes: encoded length of a frame's meta, bytes.
         max_result_bytes: encoded length of a result, bytes; not above the output topic's limit.
+        max_segment_frames: frames of one segment of video, whether they are sampled or not.
+        max_segment_ms: time from a segment's first frame to its last, milliseconds.
     """
 
     max_record_bytes: Bytes = 8 * MIB
@@ -233,6 +235,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_scans: Positive = 100
     max_meta_bytes: Count = 16 * 1024
     max_result_bytes: Bytes = MIB
+    max_segment_frames: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    max_segment_ms: Millis = 30_000
 
 
 class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
