@@ -29,8 +29,8 @@ from frameloom.console import (
 )
 from schemas.errors import ConfigError, FrameloomError
 
-_TYPER_INTERRUPTED = 130
-"""What Typer makes of a KeyboardInterrupt."""
+_INTERRUPTED = 130
+"""What Typer makes of a KeyboardInterrupt, and shells of a program that Ctrl-C ended."""
 
 app = typer.Typer(
     name="frameloom",
@@ -42,15 +42,15 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the process's exit code: 0 done, 1 failed, 2 usage or settings."""
+    """Run the command line; the process's exit code: 0 done, 1 failed, 2 usage or settings, 130
+    interrupted."""
     # The library's warnings about a broker that is away repeat what our errors say once.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         app(args=None if arguments is None else list(arguments))
     except SystemExit as ended:
-        if ended.code == _TYPER_INTERRUPTED:
+        if ended.code == _INTERRUPTED:
             err.print("interrupted")
-            return EXIT_FAILED
         return ended.code if isinstance(ended.code, int) else EXIT_FAILED
     except ConfigError as error:
         err.print(f"[bold red]error:[/] {_plain(error)}", soft_wrap=True)
@@ -65,6 +65,27 @@ def _plain(error: FrameloomError) -> str:
     from rich.markup import escape  # noqa: PLC0415
 
     return escape(str(error))
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        out.print(f"frameloom {version('frameloom')}", markup=False)
+        raise typer.Exit
+
+
+@app.callback()
+def frameloom(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_say_version, help="Say which version this is."
+        ),
+    ] = False,
+) -> None:
+    """Frames in on Kafka, YOLOv8 detections out; every frame is answered."""
 
 
 @app.command()

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frameloom.cli_options import BootstrapOption, ConfigOption, FromStartOption, JsonOption
-from frameloom.console import EXIT_FAILED, err, out, print_json, printable, run, settings_of
-from schemas.errors import ConfigError
+from frameloom.console import (
+    EXIT_FAILED,
+    err,
+    make_folder,
+    out,
+    print_json,
+    printable,
+    run,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -34,10 +42,7 @@ def consume(
 ) -> None:
     """Show results as they arrive. Fails when --count is not reached before --timeout."""
     if draw is not None:
-        try:
-            draw.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--draw {draw}: {error.strerror}") from error
+        make_folder("--draw", draw)
     settings = settings_of(config, bootstrap)
     view = _View(json=json)
     try:

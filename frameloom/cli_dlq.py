@@ -70,22 +70,32 @@ def show(
     config: ConfigOption = None,
     bootstrap: BootstrapOption = None,
     value: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Save the record's value there.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Save the record's value there (an envelope, as it is)."
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Save the picture in it there."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Show one dead letter: why, its headers, its first bytes."""
-    from frameloom.dlq import hexdump, parse_coordinates, read_dead_letter  # noqa: PLC0415
+    from frameloom.dlq import (  # noqa: PLC0415
+        hexdump,
+        parse_coordinates,
+        picture_of,
+        read_dead_letter,
+    )
 
     wanted = parse_coordinates(coordinates)
     record = run(_fetch(settings_of(config, bootstrap).kafka, wanted))
     data = record.value or b""
     if value is not None:
-        try:
-            value.write_bytes(data)
-        except OSError as error:
-            raise ConfigError(f"--out {value}: {error.strerror}") from error
-        err.print(f"saved {len(data)} bytes to {value}", markup=False)
+        _save("--out", value, data)
+    if picture is not None:
+        _save("--picture", picture, picture_of(record))
     if json:
         headers = [[name, text.decode("utf-8", "replace")] for name, text in record.headers]
         print_json({"letter": read_dead_letter(record), "headers": headers}, indent=True)
@@ -96,6 +106,14 @@ def show(
             shown = text.decode("utf-8", "replace")
             out.print(f"header {name}: {shown}", markup=False, soft_wrap=True)
     out.print(hexdump(data, _DUMP_BYTES) or "(no value)", markup=False, soft_wrap=True)
+
+
+def _save(option: str, path: Path, data: bytes | memoryview) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise ConfigError(f"{option} {path}: {error.strerror}") from error
+    err.print(f"saved {len(data)} bytes to {path}", markup=False)
 
 
 async def _read(kafka: KafkaSettings, topics: list[str]) -> list[DeadLetter]:
@@ -109,9 +127,9 @@ async def _read(kafka: KafkaSettings, topics: list[str]) -> list[DeadLetter]:
 
 
 async def _fetch(kafka: KafkaSettings, coordinates: Coordinates) -> RawRecord:
-    from frameloom.reader import RecordFetcher, require_topics  # noqa: PLC0415
+    from frameloom.reader import RecordFetcher, require_partition  # noqa: PLC0415
 
-    await require_topics(kafka, coordinates.topic)
+    await require_partition(kafka, coordinates)
     async with RecordFetcher(kafka) as fetcher:
         return await fetcher.fetch(coordinates)
 

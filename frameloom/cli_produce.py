@@ -8,7 +8,7 @@ import typer
 
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
 from frameloom.console import EXIT_FAILED, err, out, print_json, printable, run, settings_of
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, FrameloomError
 from schemas.frame import Form
 
 if TYPE_CHECKING:
@@ -76,8 +76,12 @@ def produce(
         run(_with_progress(settings.kafka, streams, options, tally))
     except KeyboardInterrupt:
         err.print("stopped")
-    finally:
-        _conclude(tally, json=json)
+    except FrameloomError:
+        # What was sent before is said; where nothing was, the error says it all (but to machines).
+        if json or tally.sent or tally.failed:
+            _conclude(tally, json=json)
+        raise
+    _conclude(tally, json=json)
     if tally.failed:
         raise typer.Exit(EXIT_FAILED)
 

@@ -20,6 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from schemas.errors import ConfigError
 from schemas.settings import KafkaSettings, Settings
 from schemas.settings import load_settings as _load
 
@@ -67,6 +68,20 @@ def settings_of(
         return settings
     kafka: KafkaSettings = msgspec.structs.replace(settings.kafka, bootstrap_servers=bootstrap)
     return msgspec.structs.replace(settings, kafka=kafka)
+
+
+def make_folder(option: str, folder: Path) -> None:
+    """The folder that an option names, made where it is not there yet.
+
+    Raises:
+        ConfigError: it cannot be made, or is a file.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ConfigError(f"{option} {folder}: is a file, and a folder is needed") from None
+    except OSError as error:
+        raise ConfigError(f"{option} {folder}: {error.strerror}") from error
 
 
 def rest_idle_threads() -> None:

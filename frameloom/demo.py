@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from bench import scenes
 from bench.scenes import CLASSES
 from frameloom.broker import EmbeddedBroker
-from frameloom.console import EXIT_DONE, EXIT_FAILED, err
+from frameloom.console import EXIT_DONE, EXIT_FAILED, err, make_folder
 from frameloom.demo_broken import BROKEN_STREAM
 from frameloom.demo_footage import Footage, count_shots, draw_footage
 from frameloom.demo_report import Calibration, Evidence, Report, build_report
@@ -72,10 +72,7 @@ async def run_demo(options: DemoOptions) -> Report:
         ConfigError: the weights or the folder cannot be used.
         FrameloomError: a part of it could not be started.
     """
-    try:
-        options.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {options.folder}: {error.strerror}") from error
+    make_folder("--out", options.folder)
     plans = plan_streams(options.streams, options.seed)
     route = _route(options)
     footage = await _with_progress(

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from pipeline.item import Coordinates
-from schemas.codec import RawRecord
-from schemas.errors import ConfigError
+from schemas.codec import JSON_OBJECT, MAP_BYTES, RawRecord
+from schemas.errors import ConfigError, FrameloomError
+from schemas.magic import refused_format, sniff
 
 _HEX_ROW = 16
+
+
+class PictureError(FrameloomError):
+    """A record that holds no picture."""
+
+
+class _Keyed(msgspec.Struct):
+    """The one key of an envelope that matters here."""
+
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +101,27 @@ class LetterFilter:
             and (self.since_us is None or (at_us is not None and at_us >= self.since_us))
             and (self.until_us is None or (at_us is not None and at_us < self.until_us))
         )
+
+
+def picture_of(record: RawRecord) -> bytes:
+    """The picture's bytes in a record, whatever its form; damaged ones as they are.
+
+    Less is asked for than a worker asks: the record is a dead letter because of something.
+
+    Raises:
+        PictureError: the value holds no picture that could be told apart from the rest.
+    """
+    value = record.value or b""
+    if sniff(memoryview(value)) is not None or refused_format(memoryview(value)) is not None:
+        return value
+    try:
+        if value[:1] and value[0] in MAP_BYTES:
+            return msgspec.msgpack.decode(value, type=_Keyed).data
+        if JSON_OBJECT.match(value):
+            return msgspec.json.decode(value, type=_Keyed).data
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PictureError(f"no picture can be read from this record: {error}") from error
+    raise PictureError("this record is neither a picture nor an envelope around one")
 
 
 def key_text(key: bytes | None) -> str:

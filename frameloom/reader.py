@@ -19,6 +19,7 @@ from workers.kafka_clients import (
     TopicPartition,
     check_topics,
     make_consumer,
+    partition_numbers,
     start_client,
     stop_client,
 )
@@ -201,6 +202,18 @@ async def require_topics(kafka: KafkaSettings, *topics: str) -> None:
         raise ConfigError(
             f"no such topic at {kafka.bootstrap_servers}: {names}"
             " (create topics with: frameloom topics create --config C)"
+        )
+
+
+async def require_partition(kafka: KafkaSettings, coordinates: Coordinates) -> None:
+    """Raises ConfigError where the topic or its partition does not exist."""
+    topic, wanted = coordinates.topic, coordinates.partition
+    await require_topics(kafka, topic)
+    numbers = await partition_numbers(kafka, topic)
+    if wanted not in numbers:
+        raise ConfigError(
+            f"{topic}/{wanted}/{coordinates.offset}: {topic} has no partition {wanted}, but "
+            + ", ".join(map(str, numbers))
         )
 
 

@@ -21,6 +21,7 @@ from schemas.settings_check import (
     is_optional,
     is_secret,
     is_text,
+    known_keys,
     nearest_key,
     section_of,
     unknown,
@@ -159,12 +160,21 @@ def _field(annotation: Any, node: Any, segment: str, path: Path, change: Change)
         raise ConfigError(f"{change.source}: {dotted(path)} has no key {segment!r}")
     known = fields_of(section)
     if segment not in known:
-        nearest = nearest_key((*path, segment))
+        nearest = _with_the_rest(nearest_key((*path, segment)), change.segments[len(path) + 1 :])
         problem = unknown(nearest, known)
         if nearest is not None and change.source.startswith(ENV_PREFIX):
             problem = f"unknown variable, did you mean {_variable(nearest)}?"
         raise ConfigError(f"{change.source}: {problem}")
     return known[segment]
+
+
+def _with_the_rest(nearest: Path | None, rest: tuple[str, ...]) -> Path | None:
+    """Where a section was misspelt: the key that was meant in it, if it has that."""
+    if nearest is None:
+        return None
+    whole: Path = (*nearest, *rest)
+    plain = tuple(0 if isinstance(part, int) or part.isdecimal() else part for part in whole)
+    return whole if plain in known_keys() else nearest
 
 
 def _variable(path: Path) -> str:
@@ -180,7 +190,7 @@ def _index(elements: list[Any], segment: str, path: Path, change: Change) -> int
         if segment in spelled:
             return spelled.index(segment)
     raise ConfigError(
-        f"{change.source}: {dotted(path)} has no element {segment!r}; it has "
+        f"{change.source}: {dotted(path)} has no element {segment!r}; it has, by index (or name): "
         + ", ".join(f"{index} ({name})" if name else str(index) for index, name in enumerate(names))
     )
 

@@ -31,7 +31,7 @@ from workers.kafka_source import Claims, Hooks, KafkaSource
 from workers.kafka_transactions import KafkaTransactions
 from workers.logs import Log, RecordLog
 from workers.suspects import Suspects
-from workers.tasks import Tasks
+from workers.tasks import Failure, Tasks
 from workers.tickets import Answer, OrderUnit
 from workers.watchdog import Watchdog
 
@@ -94,7 +94,12 @@ class Parts:
 
 
 def assemble(
-    settings: Settings, machinery: Machinery, metrics: Metrics, time: Time, fail: Fail, log: Log
+    settings: Settings,
+    machinery: Machinery,
+    metrics: Metrics,
+    time: Time,
+    fail: Callable[[Failure], None],
+    log: Log,
 ) -> Parts:
     """Connect the parts. Nothing is started. Must be called inside the event loop.
 

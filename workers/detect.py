@@ -1,4 +1,8 @@
-"""The composition root of the detection worker: settings → machinery → a running process."""
+"""The composition root of the detection worker: settings → machinery → a running process.
+
+What imports torch is imported where a model is loaded: that takes seconds, and a wrong setting or
+a missing topic is to be said before.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from prometheus_client import disable_created_metrics
 
 from pipeline.batcher import Batcher
-from pipeline.decoders import make_decoder
 from pipeline.engine import Engine
-from pipeline.model import YoloModel, load_model
 from pipeline.ports import Lane
-from pipeline.postprocess import YoloPostprocessor
-from pipeline.slots import ThreadedDevice
 from pipeline.surface import Surface
 from pipeline.window import make_policy
 from schemas.settings import RouteSettings, Settings
@@ -27,6 +28,9 @@ from workers.exits import EXIT_FAILED
 from workers.logs import configure, get_log
 from workers.safety import Safety
 from workers.worker import Worker
+
+if TYPE_CHECKING:
+    from pipeline.model import YoloModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
     """What the worker is made with."""
 
     def make_engine(deliver: Deliver, fail: Fail) -> EnginePort:
+        from pipeline.slots import ThreadedDevice  # noqa: PLC0415
+
         surface = Surface()
         # Watched from here on: loading and warming up may take longer than any frame.
         safety.guard.start()
@@ -124,6 +130,8 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
 
 
 def _load_route(settings: Settings, route: RouteSettings, device: str) -> YoloModel:
+    from pipeline.model import load_model  # noqa: PLC0415
+
     model = load_model(
         route.model,
         device=device,
@@ -136,6 +144,9 @@ def _load_route(settings: Settings, route: RouteSettings, device: str) -> YoloMo
 
 
 def _lane(settings: Settings, route: RouteSettings, model: YoloModel) -> Lane:
+    from pipeline.decoders import make_decoder  # noqa: PLC0415
+    from pipeline.postprocess import YoloPostprocessor  # noqa: PLC0415
+
     threads = settings.device.decode_threads or len(os.sched_getaffinity(0))
     return Lane(
         decoder=make_decoder(settings.device.decoder, threads=threads, device=str(model.device)),

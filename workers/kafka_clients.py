@@ -35,6 +35,7 @@ from aiokafka.structs import ConsumerRecord, RecordMetadata
 from schemas.errors import ConfigError, TransientError
 from schemas.settings import MIB, KafkaSettings
 from workers.kafka_connection import connection_arguments, why_refused
+from workers.kafka_producer import Producer
 
 __all__ = [
     "AIOKafkaAdminClient",
@@ -54,6 +55,7 @@ __all__ = [
     "make_admin",
     "make_consumer",
     "make_producer",
+    "partition_numbers",
     "start_client",
     "stop_client",
 ]
@@ -148,7 +150,7 @@ def make_producer(
     if transactional_id is not None:
         settings["transactional_id"] = transactional_id
         settings["transaction_timeout_ms"] = 2 * settings["request_timeout_ms"]
-    return AIOKafkaProducer(
+    return Producer(
         **settings,
         acks="all",
         compression_type=None,
@@ -245,6 +247,26 @@ async def check_topics(kafka: KafkaSettings, names: Iterable[str]) -> list[str]:
     """
     present = set(await list_topics(kafka))
     return [name for name in dict.fromkeys(names) if name not in present]
+
+
+async def partition_numbers(kafka: KafkaSettings, topic: str) -> list[int]:
+    """The partitions of an existing topic, sorted.
+
+    Raises:
+        TransientError: the broker cannot be reached or does not answer.
+    """
+    admin = make_admin(kafka)
+    await start_client(admin, kafka)
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            # Untyped in the library.
+            described: list[dict[str, Any]] = await admin.describe_topics([topic])
+    except (TimeoutError, KafkaError) as error:
+        where = kafka.bootstrap_servers
+        raise TransientError(f"the broker at {where} did not describe {topic}: {error}") from error
+    finally:
+        await stop_client(admin)
+    return sorted(int(each["partition"]) for each in described[0]["partitions"])
 
 
 async def create_topics(kafka: KafkaSettings, specs: Iterable[TopicSpec]) -> list[str]:

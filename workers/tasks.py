@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from schemas.errors import FatalError
+from schemas.errors import ConfigError, FatalError
 from workers.logs import Log
 
 Work = Coroutine[object, object, None]
+Failure = FatalError | ConfigError
+"""What ends the worker: it failed, or a setting turned out to be wrong after the start."""
 Spawn = Callable[[Work, str], None]
 """Runs a coroutine, under a name, until it ends or the worker does."""
 
@@ -17,11 +19,11 @@ class Tasks:
     """Runs tasks; the first error of any is reported once. Belongs to the event loop's thread.
 
     Args:
-        fail: told of the error; what is not a FatalError is logged and wrapped into one.
+        fail: told of the error; what is no `Failure` is logged and wrapped into one.
         log: for unexpected errors.
     """
 
-    def __init__(self, fail: Callable[[FatalError], None], log: Log) -> None:
+    def __init__(self, fail: Callable[[Failure], None], log: Log) -> None:
         self._fail = fail
         self._log = log
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -55,7 +57,7 @@ class Tasks:
     async def _guard(self, work: Work, name: str) -> None:
         try:
             await work
-        except FatalError as error:
+        except (FatalError, ConfigError) as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001
             self._log.exception("task_failed", task=name)

@@ -21,6 +21,7 @@ from workers.health import Health, HealthServer
 from workers.kafka_clients import check_topics
 from workers.lifecycle import Lifecycle, WorkerState
 from workers.logs import get_log
+from workers.tasks import Failure
 
 GAUGE_S = 1.0
 ENGINE_STOP_S = 5.0
@@ -57,7 +58,7 @@ class Worker:
         self._parts: Parts | None = None
         loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[None] = loop.create_future()
-        self._failure: asyncio.Future[FatalError] = loop.create_future()
+        self._failure: asyncio.Future[Failure] = loop.create_future()
 
     @property
     def state(self) -> WorkerState:
@@ -145,7 +146,7 @@ class Worker:
         """Wait for `wanted`, at most so long. True when it is done.
 
         Raises:
-            FatalError: the worker failed first.
+            FatalError, ConfigError: the worker failed first.
         """
         await asyncio.wait(
             (wanted, self._failure), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
@@ -158,7 +159,7 @@ class Worker:
         """Settle what is inside, commit, and be ready to leave.
 
         Raises:
-            FatalError: something failed meanwhile.
+            FatalError, ConfigError: something failed meanwhile.
         """
         self._lifecycle.enter(WorkerState.DRAINING)
         await parts.tasks.cancel("poll", "watch_log")
@@ -202,7 +203,7 @@ class Worker:
                 self.metrics.set(m.BATCH_LIMIT, depth.limit, depth.route, depth.bucket)
             await asyncio.sleep(GAUGE_S)
 
-    def _fail(self, error: FatalError) -> None:
+    def _fail(self, error: Failure) -> None:
         if self._failure.done():
             self._log.error("failed_again", error=str(error))
         else:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.codec import RawRecord, read_frame, read_result, write_frame, write_result
@@ -28,8 +28,6 @@ from schemas.result import (
     Times,
 )
 from schemas.settings import LimitSettings
-
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 FRAMES = st.fixed_dictionaries(
@@ -100,20 +98,17 @@ def result(**changes: Any) -> ResultMessage:
     return ResultMessage(**{**keys, **changes})
 
 
-@unhurried
 @given(FRAMES)
 def test_frames_that_msgpack_writes(keys: dict[str, Any]) -> None:
     same(read(msgpack.packb(keys)), keys)
 
 
-@unhurried
 @given(FRAMES)
 def test_frames_that_msgpack_reads(keys: dict[str, Any]) -> None:
     frame = read(msgpack.packb(keys))
     assert msgpack.unpackb(write_frame(frame)) == keys
 
 
-@unhurried
 @given(FRAMES.map(lambda keys: {**keys, "data": keys["data"][:500]}))
 def test_frames_that_json_writes(keys: dict[str, Any]) -> None:
     for ascii_only in (True, False):
@@ -235,7 +230,6 @@ def test_whole_floats_stay_floats() -> None:
     assert all(type(number) is float for number in numbers)
 
 
-@unhurried
 @given(
     st.lists(DETECTIONS, max_size=20),
     st.sampled_from(Status),

@@ -291,3 +291,17 @@ def test_a_dead_letter_that_is_not_there_fails(
     assert main(["dlq", "show", f"{dead_letters}/0/55", "-b", broker]) == 1
     assert "0/55" in capsys.readouterr().err
     assert main(["dlq", "show", f"{unique('none')}/0/0", "-b", broker]) == 2
+    capsys.readouterr()
+    assert main(["dlq", "show", f"{dead_letters}/7/0", "-b", broker]) == 2
+    assert "has no partition 7, but 0" in capsys.readouterr().err
+
+
+def test_the_picture_of_a_dead_letter_is_saved(
+    broker: str, unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, data, saved = unique("dlq"), b"\xff\xd8\xff\xe0 cut short", tmp_path / "picture.jpg"
+    send(broker, topic, a_frame(0, data), Record(b"cam", b"no frame"))
+    assert main(["dlq", "show", f"{topic}/0/0", "-b", broker, "--picture", str(saved)]) == 0
+    assert saved.read_bytes() == data
+    assert main(["dlq", "show", f"{topic}/0/1", "-b", broker, "--picture", str(saved)]) == 1
+    assert "picture" in capsys.readouterr().err

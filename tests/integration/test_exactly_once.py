@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,7 @@ from structlog.testing import capture_logs
 from pipeline import metrics as m
 from pipeline.item import Coordinates
 from schemas.codec import read_result
-from schemas.errors import Reason
+from schemas.errors import ConfigError, Reason
 from schemas.settings import DeliverySettings, Guarantee, KafkaSettings, LifecycleSettings
 from tests.assertions import each_once, in_offset_order
 from tests.integration.kit import (
@@ -44,6 +45,7 @@ from workers.kafka_clients import (
     stop_client,
 )
 from workers.kafka_transaction import Transaction
+from workers.kafka_transactions import KafkaTransactions
 from workers.worker import EXIT_CONFIG, Worker
 
 pytestmark = pytest.mark.broker
@@ -296,11 +298,35 @@ async def test_a_writer_that_is_fenced_gives_the_partition_up_and_claims_it_agai
         )
         await start_client(usurper, bench.kafka)
         await stop_client(usurper)
+        said: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
         after = await bench.send(*some_frames(20))
         await settled(40, worker)
     each_once(await answers(bench), [*before, *after])
+    gc.collect()
+    assert said == [], "a failure that nobody looked at"
     assert worker.metrics.value(m.TRANSACTIONS, outcome="fenced") == 1
     assert worker.metrics.total(m.ABANDONED) > 0
+
+
+async def test_a_setting_that_is_refused_at_a_later_claim_ends_the_worker_by_its_name(
+    real_kafka: str, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = await an_exact_bench(real_kafka, unique)
+    connect = KafkaTransactions._connected
+    connected: list[str] = []
+
+    async def then_refuse(self: KafkaTransactions, transactional_id: str) -> AIOKafkaProducer:
+        connected.append(transactional_id)
+        if len(connected) > 1:
+            raise ConfigError("kafka.sasl_password: the broker refuses it")
+        return await connect(self, transactional_id)
+
+    monkeypatch.setattr(KafkaTransactions, "_connected", then_refuse)
+    with capture_logs() as lines:
+        assert await a_worker(bench).run() == EXIT_CONFIG
+    (said,) = [line["error"] for line in lines if line["event"] == "worker_failed"]
+    assert "kafka.sasl_password" in said
 
 
 async def test_an_offset_that_another_moved_is_not_moved_back(

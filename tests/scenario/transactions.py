@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 
 from tests.fakes.faulty_worker import POINTS, faulty
 from tests.scenario.feed import feed
-from tests.scenario.oracle import DEADLINE_S, Oracle, Verdict
+from tests.scenario.oracle import Oracle, Verdict
 from tests.scenario.stage import Rig, Stage
-from tests.scenario.worker_process import WorkerProcess
 
 LET_GO = ("transaction_fenced", "offset_moved_by_another")
 """The broker refuses its commit; or it has slept past its own time-out, too, and looks first."""
@@ -75,16 +73,10 @@ async def zombie_inside(rig: Rig, *, frames: int) -> Verdict:
                 await oracle.until_committed()
                 before = await oracle.committed()
                 zombie.send(signal.SIGCONT)
-                await _until_it_let_go(zombie)
+                await zombie.until_said_any(LET_GO)
                 await zombie.until_said("partitions_assigned", times=2)
                 assert await oracle.committed() == before, "the zombie moved the group's offsets"
                 assert sum(before.values()) == oracle.sent
                 await zombie.drained()
                 await heir.drained()
     return await oracle.verdict(allowed=0, recovery_s=recovery_s)
-
-
-async def _until_it_let_go(zombie: WorkerProcess) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not any(zombie.said(event) for event in LET_GO):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -70,6 +70,13 @@ class WorkerProcess:
     async def until_said(self, event: str, *, times: int = 1, **fields: object) -> None:
         async with asyncio.timeout(START_S):
             while self.times_said(event, **fields) < times:
+                assert self.running, self._log.read_text()[-4_000:]
+                await asyncio.sleep(0.05)
+
+    async def until_said_any(self, events: Collection[str]) -> None:
+        """Until it said one of these."""
+        async with asyncio.timeout(START_S):
+            while not any(self.said(event) for event in events):
                 assert self.running, self._log.read_text()[-4_000:]
                 await asyncio.sleep(0.05)
 

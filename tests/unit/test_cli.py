@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,60 @@ def test_the_command_starts_without_the_heavy_libraries() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_file_where_a_folder_is_needed_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = tmp_path / "taken"
+    taken.write_bytes(b"")
+    assert main(["consume", "-t", "t", "--draw", str(taken)]) == 2
+    said = capsys.readouterr().err
+    assert "--draw" in said
+    assert "is a file" in said
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"frameloom {version('frameloom')}\n"
+
+
+def test_ctrl_c_while_python_still_reads_the_command_is_no_traceback(tmp_path: Path) -> None:
+    # A typer that is interrupted while it is imported, which is the first thing that takes time.
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    done = subprocess.run(
+        [sys.executable, "-m", "frameloom", "--version"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_nothing_is_said_of_frames_that_were_never_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg(picture(16, 16)))
+    assert main(["produce", str(tmp_path / "a.jpg"), "-t", "frames", "-b", NOWHERE]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "failed 0" not in said.err
+    assert NOWHERE in said.err
+
+
+def test_a_worker_says_what_is_wrong_before_it_loads_torch() -> None:
+    script = (
+        "import sys; from frameloom.cli import main; "
+        "code = main(['worker', '--set', 'http.enabled=false', '--set', "
+        "'kafka.security_protocol=SSL', '--set', 'kafka.ssl_cafile=/nowhere.pem']); "
+        "print(code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "2 False"
+    assert "/nowhere.pem" in done.stderr
 
 
 def test_python_m_frameloom_is_the_same_command() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import msgspec
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.codec import (
@@ -35,9 +35,6 @@ from schemas.result import (
     Times,
 )
 from schemas.settings import LimitSettings
-
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Nothing here depends on how fast the machine is."""
 
 LIMITS = LimitSettings()
 JPEG = b"\xff\xd8\xff\xe0" + bytes(range(200))
@@ -446,13 +443,11 @@ def only_poison(value: bytes, key: bytes | None) -> None:
     assert 0 <= frame.seq <= MAX_SEQ
 
 
-@unhurried
 @given(STARTS, st.binary(max_size=300), KEYS)
 def test_arbitrary_bytes_only_poison(start: bytes, rest: bytes, key: bytes | None) -> None:
     only_poison(start + rest, key)
 
 
-@unhurried
 @given(st.data())
 def test_mutated_records_only_poison(data: st.DataObject) -> None:
     value = bytearray(
@@ -465,13 +460,11 @@ def test_mutated_records_only_poison(data: st.DataObject) -> None:
     only_poison(bytes(value), data.draw(KEYS))
 
 
-@unhurried
 @given(st.dictionaries(st.sampled_from([*FRAME, "meta", "width", "ttl_ms", "x"]), PLAIN))
 def test_maps_of_wrong_values_only_poison(changes: dict[str, Any]) -> None:
     only_poison(msgpack.packb({**FRAME, **changes}), b"cam-1")
 
 
-@unhurried
 @given(
     stream_id=TEXTS.filter(bool),
     seq=st.integers(0, MAX_SEQ),
@@ -498,7 +491,6 @@ def test_absent_keys_are_not_written() -> None:
 # --- magic -------------------------------------------------------------------------------------
 
 
-@unhurried
 @given(st.binary(max_size=40))
 @example(b"")
 @example(b"\x89PNG\r\n\x1a")
@@ -564,7 +556,6 @@ def test_a_result_of_a_later_version_is_named() -> None:
             read_result(msgpack.packb({**plain, **changes, "v": 2}))
 
 
-@unhurried
 @given(st.binary(max_size=200))
 @example(b"")
 @example(b"\x81\xa1x" + b"\x91" * 200_000)
@@ -593,7 +584,6 @@ def test_the_headers_of_a_dead_letter() -> None:
     ]
 
 
-@unhurried
 @given(st.text(min_size=300, max_size=1100))
 @example("x" * 1023 + "ü")
 @example("\ud800" * 600)

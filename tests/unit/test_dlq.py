@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frameloom.dlq import DeadLetter, LetterFilter, hexdump, parse_coordinates, read_dead_letter
+from frameloom.dlq import (
+    DeadLetter,
+    LetterFilter,
+    PictureError,
+    hexdump,
+    parse_coordinates,
+    picture_of,
+    read_dead_letter,
+)
 from pipeline.item import Coordinates
 from schemas.codec import RawRecord, dead_letter_headers
 from schemas.errors import ConfigError, PoisonError, Reason
@@ -43,6 +54,31 @@ def test_a_foreign_record_and_odd_keys_do_not_fail() -> None:
     bare = read_dead_letter(RawRecord("t", 0, 0, None, None, 0))
     assert (bare.reason, bare.source, bare.key, bare.nbytes, bare.at_us) == ("", "", "", 0, None)
     assert read_dead_letter(a_letter(key=b"\xff\x00")).key == "hex:ff00"
+
+
+CUT_SHORT = b"\xff\xd8\xff\xe0 cut short"
+
+
+@pytest.mark.parametrize(
+    ("value", "picture"),
+    [
+        (CUT_SHORT, CUT_SHORT),
+        (b"\x89PNG\r\n\x1a\nrest", b"\x89PNG\r\n\x1a\nrest"),
+        (b"GIF89a", b"GIF89a"),
+        (msgpack.packb({"v": 9, "encoding": "odd", "data": CUT_SHORT}), CUT_SHORT),
+        (b' {"data": "' + base64.b64encode(CUT_SHORT) + b'"}', CUT_SHORT),
+    ],
+)
+def test_the_picture_is_taken_out_of_whatever_form_it_has(value: bytes, picture: bytes) -> None:
+    assert picture_of(a_letter(value=value)) == picture
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"no frame", b"\x81\xa1v\x01", b"\x81\xa4data\x05", b"{", b'{"data": "?"}']
+)
+def test_a_record_without_a_picture_says_so(value: bytes | None) -> None:
+    with pytest.raises(PictureError, match="picture"):
+        picture_of(a_letter(value=value))
 
 
 def test_selection_by_reason_and_stream() -> None:

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from schemas.errors import FatalError
+from schemas.errors import ConfigError, FatalError
 from workers.logs import get_log
-from workers.tasks import Tasks
+from workers.tasks import Failure, Tasks
 
 
 async def raising(error: Exception) -> None:
@@ -20,7 +20,7 @@ async def waiting() -> None:
 
 
 async def test_a_fatal_error_is_reported_as_it_is_and_others_wrapped() -> None:
-    errors: asyncio.Queue[FatalError] = asyncio.Queue()
+    errors: asyncio.Queue[Failure] = asyncio.Queue()
     tasks = Tasks(errors.put_nowait, get_log("test"))
     fatal = FatalError("gone")
     tasks.spawn(raising(fatal), "one")
@@ -29,8 +29,16 @@ async def test_a_fatal_error_is_reported_as_it_is_and_others_wrapped() -> None:
     assert "two: KeyError" in str(await errors.get())
 
 
+async def test_a_setting_that_turns_out_wrong_later_is_still_that() -> None:
+    errors: asyncio.Queue[Failure] = asyncio.Queue()
+    tasks = Tasks(errors.put_nowait, get_log("test"))
+    wrong = ConfigError("kafka.sasl_password: refused")
+    tasks.spawn(raising(wrong), "claim")
+    assert await errors.get() is wrong
+
+
 async def test_cancelled_tasks_report_nothing_and_free_their_names() -> None:
-    errors: list[FatalError] = []
+    errors: list[Failure] = []
     tasks = Tasks(errors.append, get_log("test"))
     tasks.spawn(waiting(), "a")
     tasks.spawn(waiting(), "b")
