@@ -25,7 +25,7 @@ from nvidia.dali.types import DALIDataType, DALIImageType
 from pipeline.bucket import Bucket
 from pipeline.decode_failure import failure, opencv_failure, out_of_memory
 from pipeline.item import Item
-from pipeline.jpeg_end import lacks_end, with_end
+from pipeline.jpeg_repair import repaired
 from pipeline.letterbox import PAD_VALUE
 from pipeline.orientation import turn_of
 from pipeline.pixel_budget import DECODING_PIXELS, DECODING_PIXELS_ON_GPU, within
@@ -246,10 +246,8 @@ def _vetted_jpeg(data: memoryview) -> memoryview | bytes | PoisonError:
             return failure("CMYK is left to the next decoder")
     except PoisonError as error:
         return failure(error.detail)
-    if not lacks_end(data):
-        return data
     try:
-        return with_end(data) or failure("the JPEG is cut short")
+        return repaired(data) or failure("the JPEG is cut short")
     except cv2.error as error:
         return opencv_failure(error)
 

@@ -16,7 +16,7 @@ import torch
 from pipeline.decode_failure import failure, opencv_failure, out_of_memory
 from pipeline.decode_raw import place_raw
 from pipeline.item import Item
-from pipeline.jpeg_end import lacks_end, with_end
+from pipeline.jpeg_repair import repaired
 from pipeline.orientation import UPRIGHT, turn_of
 from pipeline.pixel_budget import DECODING_PIXELS, PixelBudget, stored_pixels
 from pipeline.place import Pixels, place
@@ -125,9 +125,9 @@ def _read(item: Item) -> Pixels | PoisonError:
     if unpacks_too_far(item):
         return failure("the PNG holds far more than its picture")
     pixels = imdecode(data)
-    if pixels is None and header.encoding is Encoding.JPEG and lacks_end(data):
-        whole = with_end(data)
-        pixels = None if whole is None else imdecode(whole)
+    if pixels is None and header.encoding is Encoding.JPEG:
+        whole = repaired(data)
+        pixels = None if whole is None or whole is data else imdecode(whole)
     if pixels is None:
         return failure("OpenCV cannot decode the picture (it is damaged or cut short)")
     height, width = pixels.shape[:2]

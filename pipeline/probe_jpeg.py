@@ -61,7 +61,7 @@ def read_jpeg(data: memoryview, max_scans: int, max_pixels: int) -> Header:
     """
     frame: _Frame | None = None
     orientation: int | None = None
-    for code, at, end in _segments(data):
+    for code, at, end in jpeg_segments(data):
         if code == _SOS:
             if frame is None:
                 raise bad_header("the JPEG's scan starts before its size is given")
@@ -81,13 +81,13 @@ def read_jpeg(data: memoryview, max_scans: int, max_pixels: int) -> Header:
 
 def jpeg_components(data: memoryview) -> int:
     """How many colour components a JPEG that passed the probe has: 1 grey, 3 colour, 4 CMYK."""
-    for code, at, _ in _segments(data):
+    for code, at, _ in jpeg_segments(data):
         if _is_frame(code):
             return _read_frame(data, at, code).components
     raise bad_header("the JPEG has no frame")
 
 
-def _segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
+def jpeg_segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
     """Marker code, start (of the length field) and end of each segment, the first scan's header
     the last. At most MAX_SEGMENTS; each lies inside `data`."""
     at = 2

@@ -120,6 +120,18 @@ def interlaced_png(pixels: Pixels) -> bytes:
     return PNG_SIGNATURE + b"".join(chunks)
 
 
+def without_tables(jpeg_bytes: bytes) -> bytes:
+    """A JPEG whose Huffman tables were left out, as in the frames of Motion JPEG."""
+    kept, at = jpeg_bytes[:2], 2
+    while True:
+        marker, length = struct.unpack_from(">xBH", jpeg_bytes, at)
+        if marker != 0xC4:
+            kept += jpeg_bytes[at : at + 2 + length]
+        at += 2 + length
+        if marker == 0xDA:
+            return kept + jpeg_bytes[at:]
+
+
 PICTURES: dict[str, tuple[Encoding, Callable[[Pixels], bytes]]] = {
     "jpeg-420": (Encoding.JPEG, jpeg),
     "jpeg-422": (Encoding.JPEG, lambda p: jpeg(p, subsampling=1)),
@@ -132,6 +144,8 @@ PICTURES: dict[str, tuple[Encoding, Callable[[Pixels], bytes]]] = {
     "jpeg-restarts": (Encoding.JPEG, lambda p: jpeg(p, restart_marker_rows=1)),
     "jpeg-no-end": (Encoding.JPEG, lambda p: jpeg(p)[:-2]),
     "jpeg-no-end-progressive": (Encoding.JPEG, lambda p: jpeg(p, progressive=True)[:-2]),
+    "jpeg-no-tables": (Encoding.JPEG, lambda p: without_tables(jpeg(p))),
+    "jpeg-no-tables-no-end": (Encoding.JPEG, lambda p: without_tables(jpeg(p))[:-2]),
     "jpeg-padded": (Encoding.JPEG, lambda p: jpeg(p) + bytes(512)),
     "png-rgb": (Encoding.PNG, png),
     "png-alpha": (Encoding.PNG, lambda p: _save(_with_alpha(_rgb(p)), "PNG")),

@@ -99,7 +99,7 @@ def test_repairing_a_jpeg_may_fail(
     def fail(_data: object) -> None:
         raise error
 
-    monkeypatch.setattr(decode_dali, "with_end", fail)
+    monkeypatch.setattr(decode_dali, "repaired", fail)
     work = item(jpeg(SMALL)[:-2], Encoding.JPEG, INTO)
     if refused:
         (found,) = DaliDecoder().decode([work], rows(1))
