@@ -59,12 +59,12 @@ class Item:
         coordinates: of the record it came from.
         epoch: the assignment of the partition under which it was admitted.
         route: name of the route it belongs to.
-        frame: the message; `frame.data` views the record's own bytes.
+        frame: the message; `frame.data` views the record's own bytes, or those fetched.
         header: what the probe read.
         bucket, geometry: where the picture goes and how.
-        received_at: when the worker took it from Kafka.
+        received_at: when the worker took it from Kafka, or had fetched what it claims.
         deadline_at: when its time to live ends; infinity without one.
-        nbytes: length of the record's value, for flow credits.
+        nbytes: of the record's value and of what it claims: its flow credits.
         clock_skew: its capture time was more than 5 s in the future and receipt time was used.
         attempts: how often the frame is tried with this one, ≥ 1.
         solo: it is a suspect: nothing else may be on the device while it is.

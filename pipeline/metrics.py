@@ -71,7 +71,9 @@ ANSWERED = _counter("answered", ["route", "status"], "Results acknowledged by th
 DEAD_LETTERED = _counter("dead_lettered", ["route", "reason"], "Dead letters acknowledged.")
 ABANDONED = _counter("abandoned", ["route"], "Records given up with their revoked partition.")
 IN_FLIGHT = _gauge("in_flight_items", [], "Records received and not yet settled.")
-IN_FLIGHT_BYTES = _gauge("in_flight_bytes", [], "Bytes of their values.")
+IN_FLIGHT_BYTES = _gauge("in_flight_bytes", [], "Bytes of their values and of what they claim.")
+CLAIMED_BYTES = _counter("claimed_bytes", ["route"], "Bytes fetched for records that claim them.")
+CLAIMS_WAITING = _gauge("claims_waiting", [], "Records whose picture is not fetched yet.")
 BATCHES = _counter("batches", ["route", "bucket", "closed_by"], "Batches done, by close reason.")
 BATCH_SIZE = _histogram("batch_size", ["route", "bucket"], "Frames per batch.", _SIZES)
 BATCH_FILL = _histogram("batch_fill", ["route", "bucket"], "Batch size over its limit.", _SHARES)
@@ -81,7 +83,8 @@ FREE_SLOTS = _gauge("free_slots", [], "Slots that could take a batch.")
 STAGE_SECONDS = _histogram(
     "stage_seconds",
     ["route", "stage"],
-    "Time per stage: `queue` (receipt to batch) per frame; `decode`, `infer`, `post` per batch; "
+    "Time per stage: `fetch` (receipt to fetched) per claim; `queue` (receipt to batch) per frame; "
+    "`decode`, `infer`, `post` per batch; "
     "`sequence` (done to its turn to leave), `produce` (turn to acknowledgement) and "
     "`e2e` (receipt to acknowledgement) per record.",
     _SECONDS,
@@ -145,6 +148,7 @@ STREAM_TABLE = (STREAM_RECEIVED, STREAM_ANSWERED, STREAM_INTERVAL, STREAM_LAG)
 
 TABLE = (
     RECEIVED, RECEIVED_BYTES, ANSWERED, DEAD_LETTERED, ABANDONED, IN_FLIGHT, IN_FLIGHT_BYTES,
+    CLAIMED_BYTES, CLAIMS_WAITING,
     BATCHES, BATCH_SIZE, BATCH_FILL, QUEUE_DEPTH, RUNNING_BATCHES, FREE_SLOTS, STAGE_SECONDS,
     LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEQUENCER_HELD, OUT_OF_MEMORY, BATCH_LIMIT, SUSPECTS,
     KEY_MISMATCHES, CLOCK_SKEWS, LATE_COMPLETIONS, REBALANCES, ASSIGNED, PRODUCE_RETRIES,

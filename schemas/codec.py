@@ -19,6 +19,7 @@ from schemas.frame import (
     MAX_STREAM_ID_BYTES,
     RAW_ENCODINGS,
     SEGMENT_ENCODINGS,
+    Claim,
     Encoding,
     Form,
     FrameEnvelope,
@@ -127,8 +128,12 @@ def write_frame(frame: FrameMessage) -> bytes:
         "seq": frame.seq,
         "captured_at_us": frame.captured_at_us,
         "encoding": frame.encoding.value,
-        "data": frame.data,
     }
+    claim = frame.claim
+    if claim is None:
+        envelope["data"] = frame.data
+    else:
+        envelope |= {"uri": claim.uri, "sha256": claim.sha256, "length": claim.length}
     optional = {
         "width": frame.width,
         "height": frame.height,
@@ -255,8 +260,10 @@ def _frame_of_keys(
             Reason.UNSUPPORTED_ENCODING,
             f"encoding {keys.encoding[:64]!r} is none of {', '.join(_ENCODINGS)}",
         )
+    claim = _claim(keys)
+    data = memoryview(b"") if keys.data is None else keys.data
     if encoding in RAW_ENCODINGS:
-        _check_raw(keys, encoding)
+        _check_raw(keys, encoding, data.nbytes if claim is None else claim.length)
     if encoding in SEGMENT_ENCODINGS:
         _check_segment(keys, identity.seq, limits)
     return FrameMessage(
@@ -264,7 +271,8 @@ def _frame_of_keys(
         seq=identity.seq,
         captured_at_us=identity.captured_at_us,
         encoding=encoding,
-        data=keys.data,
+        data=data,
+        claim=claim,
         width=keys.width,
         height=keys.height,
         interval_us=keys.interval_us,
@@ -306,9 +314,23 @@ def _meta(raw: msgspec.Raw, form: _KeyedForm, limits: LimitSettings) -> dict[str
         raise _poison(Reason.BAD_ENVELOPE, f"meta: {error}") from error
 
 
-def _check_raw(keys: FrameKeys, encoding: Encoding) -> None:
+def _claim(keys: FrameKeys) -> Claim | None:
+    """The claim in place of `data`, where there is one: exactly one of the two must be."""
+    if keys.uri is None:
+        if keys.data is None:
+            raise _poison(Reason.BAD_ENVELOPE, "neither data nor uri is there")
+        return None
+    if keys.data is not None:
+        raise _poison(Reason.BAD_ENVELOPE, "data and uri are both there, one must be")
+    if keys.sha256 is None or keys.length is None:
+        missing = "sha256" if keys.sha256 is None else "length"
+        raise _poison(Reason.BAD_ENVELOPE, f"uri needs {missing}")
+    return Claim(uri=keys.uri, sha256=keys.sha256.lower(), length=keys.length)
+
+
+def _check_raw(keys: FrameKeys, encoding: Encoding, nbytes: int) -> None:
     """Raw pictures have no header: the stated size must account for every byte."""
-    fault = raw_fault(encoding, keys.width, keys.height, keys.data.nbytes)
+    fault = raw_fault(encoding, keys.width, keys.height, nbytes)
     if fault is not None:
         raise _poison(Reason.ENCODING_MISMATCH, fault)
 

@@ -42,6 +42,19 @@ class Reason(StrEnum):
     allows (decoding time bomb)."""
     TOO_MUCH_METADATA = "too_much_metadata"
     """A PNG with more compressed texts and profiles than a decoder should unpack (time bomb)."""
+    CLAIM_REFUSED = "claim_refused"
+    """The frame names a picture that this worker may not fetch: claims are off, or its place is
+    not allowed."""
+    CLAIM_TOO_LARGE = "claim_too_large"
+    """The claim's `length` is above `claim_check.max_bytes`."""
+    CLAIM_MISSING = "claim_missing"
+    """Nothing is there, or it is not handed out."""
+    CLAIM_MISMATCH = "claim_mismatch"
+    """What is there has another length or digest than the claim."""
+    CLAIM_TIMEOUT = "claim_timeout"
+    """It could not be fetched in `claim_check.timeout_ms`."""
+    CLAIM_FAILED = "claim_failed"
+    """The place failed again and again: no connection, a server's error, a transfer cut short."""
     DECODE_FAILED = "decode_failed"
     """Every decoder of the ladder refused the picture."""
     INFERENCE_FAILED = "inference_failed"
@@ -70,8 +83,8 @@ class PoisonError(FrameloomError):
     Attributes:
         code: stable reason code, header `fl-reason`.
         detail: one sentence for a human, header `fl-detail` (cut to 1 KiB there).
-        stage: where it was found: `codec`, `probe`, `decode`, `infer`, `post`, `result` or
-            `admission` (`fl-stage`).
+        stage: where it was found: `codec`, `claim`, `probe`, `decode`, `infer`, `post`, `result`
+            or `admission` (`fl-stage`).
     """
 
     def __init__(self, code: Reason, detail: str, *, stage: str) -> None:

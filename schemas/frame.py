@@ -12,6 +12,8 @@ from typing import Annotated
 
 import msgspec
 
+from schemas.claim_uri import MAX_URI_CHARS
+
 FRAME_VERSION = 1
 
 MAX_STREAM_ID_BYTES = 256
@@ -82,6 +84,27 @@ Meta = Annotated[
 take a second to decode."""
 
 
+Uri = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_URI_CHARS)]
+Sha256 = Annotated[
+    str, msgspec.Meta(min_length=64, max_length=64, pattern="^[0-9a-fA-F]{64}$")
+]  # fmt: skip
+"""With both lengths, or the pattern would take a line break at the end."""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a frame's bytes are kept, when the record does not carry them.
+
+    Attributes:
+        uri: as the producer wrote it; not to be opened before it was checked.
+        sha256: of the bytes, 64 hexadecimal digits, lower case.
+        length: how many bytes, ≥ 1.
+    """
+
+    uri: str
+    sha256: str
+    length: int
+
+
 class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
     """What both keyed wire forms share. Unknown keys are ignored; null means absent.
 
@@ -89,7 +112,11 @@ class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
         v: version of the format, 1; absent means 1.
         encoding: one of jpeg png webp bmp tiff rgb24 bgr24 gray8 nv12, lower case; or of a
             segment of video: mp4 mkv ts h264 h265.
-        data: the picture's or segment's bytes.
+        data: the picture's or segment's bytes; required unless uri is there.
+        uri: where those bytes are kept, in place of data; at most 2048 characters. Needs sha256
+            and length.
+        sha256: SHA-256 of those bytes, 64 hexadecimal digits.
+        length: how many those bytes are, at least 1.
         width, height: pixels, 1 to 2147483647; required for raw encodings, advisory otherwise.
         interval_us: the stream's time between frames, microseconds, at least 1.
         ttl_ms: time to live from captured_at_us, milliseconds, at least 1; absent for no limit.
@@ -103,7 +130,10 @@ class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
 
     v: Version = FRAME_VERSION
     encoding: EncodingName
-    data: memoryview
+    data: memoryview | None = None
+    uri: Uri | None = None
+    sha256: Sha256 | None = None
+    length: Positive | None = None
     width: Side | None = None
     height: Side | None = None
     interval_us: Positive | None = None
@@ -152,7 +182,9 @@ class FrameMessage(msgspec.Struct, frozen=True, kw_only=True):
         captured_at_us: Unix microseconds; the record's timestamp where the producer gave none.
         encoding: how to read `data`.
         data: the bytes, a view into the record (never a copy, except JSON's base64); of a
-            segment's frame the decoded pixels.
+            segment's frame the decoded pixels; empty while a claim has not been fetched.
+        claim: where the bytes are kept, for a record that does not carry them. Stays when they
+            have been fetched.
         width, height: pixels as the producer stated them; always present for raw encodings,
             never to be trusted for encoded ones.
         interval_us: the stream's declared time between frames, microseconds, or None.
@@ -171,6 +203,7 @@ class FrameMessage(msgspec.Struct, frozen=True, kw_only=True):
     captured_at_us: int
     encoding: Encoding
     data: memoryview
+    claim: Claim | None = None
     width: int | None = None
     height: int | None = None
     interval_us: int | None = None

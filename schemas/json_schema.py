@@ -78,11 +78,21 @@ def _schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
     for name, definition in schema["$defs"].items():
         if name in _STRUCTS:
             _describe(definition, _STRUCTS[name])
-    if struct is FrameEnvelope:
-        data = schema["$defs"][struct.__name__]["properties"]["data"]
-        del data["type"], data["contentEncoding"]
-        data["description"] += f" {_BIN}"
+    if struct in (FrameEnvelope, FrameJson):
+        _describe_data(schema["$defs"][struct.__name__], native=struct is FrameEnvelope)
     return {"$schema": _DIALECT, **schema}
+
+
+def _describe_data(frame: dict[str, Any], *, native: bool) -> None:
+    """What the types cannot say: a frame carries its bytes, or says where they are."""
+    frame["oneOf"] = [
+        {"required": ["data"], "properties": {"data": {"not": {"type": "null"}}}},
+        {"required": ["uri", "sha256", "length"], "properties": {"uri": {"type": "string"}}},
+    ]
+    if native:
+        data = frame["properties"]["data"]
+        del data["anyOf"]
+        data["description"] += f" {_BIN}"
 
 
 def _describe(definition: dict[str, Any], struct: type[msgspec.Struct]) -> None:

@@ -239,6 +239,34 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_segment_ms: Millis = 30_000
 
 
+class ClaimCheckSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Frames that say where their picture is kept (uri, sha256, length) instead of carrying it.
+
+    Attributes:
+        enabled: fetch them; otherwise each becomes a dead letter.
+        allowed_prefixes: what may be fetched, e.g. https://store.example/frames/, file:///srv/f,
+            s3://bucket/frames. Whole path segments count. Needed when enabled.
+        allowed_networks: addresses and networks (10.1.0.0/16) that hosts of http and https may have
+            although they are not public. A cloud's metadata address must be named by itself.
+        max_bytes: most bytes of one picture; at most flow.max_bytes.
+        timeout_ms: for all attempts at one picture together, milliseconds; less than
+            lifecycle.revoke_timeout_ms and lifecycle.drain_timeout_ms.
+        retries: further attempts when a host fails in a way that may pass, 0 to 20.
+        concurrency: pictures fetched at once, 1 to 256; one stream has at most a quarter of them.
+        ssl_cafile: PEM file of the authority that signed the hosts' certificates, or null for the
+            system's.
+    """
+
+    enabled: bool = False
+    allowed_prefixes: list[Text] = []
+    allowed_networks: list[Text] = []
+    max_bytes: Bytes = 8 * MIB
+    timeout_ms: Millis = 10_000
+    retries: Annotated[int, Meta(ge=0, le=20)] = 4
+    concurrency: Annotated[int, Meta(ge=1, le=256)] = 16
+    ssl_cafile: Text | None = None
+
+
 class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much may be in flight. Partitions pause beyond it; nothing is dropped.
 
@@ -370,6 +398,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         routes: input topic → model → output topic; at least one.
         window: how long a frame may wait for company.
         limits: what a single record may cost.
+        claim_check: frames whose picture is kept elsewhere.
         flow: how much may be in flight.
         delivery: how answers leave and offsets are committed.
         device: where batches run.
@@ -384,6 +413,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     window: WindowSettings = WindowSettings()
     limits: LimitSettings = LimitSettings()
+    claim_check: ClaimCheckSettings = ClaimCheckSettings()
     flow: FlowSettings = FlowSettings()
     delivery: DeliverySettings = DeliverySettings()
     device: DeviceSettings = DeviceSettings()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 
+from schemas.claim_uri import UriError, parse_prefix
 from schemas.settings_check import Violation
 from schemas.settings_keys import Guarantee, KafkaSettings, Order, RouteSettings, Settings
 from schemas.settings_yaml import Path
@@ -28,12 +30,46 @@ def violations(settings: Settings) -> Iterator[Violation]:
             "has no effect with delivery.guarantee exactly_once: a transaction holds the answers "
             "of a partition in source order",
         )
+    yield from _claim_check(settings)
     if settings.flow.max_bytes < settings.limits.max_record_bytes:
         yield Violation(
             ("flow", "max_bytes"),
             f"must be at least limits.max_record_bytes ({settings.limits.max_record_bytes}), "
             "or the largest record could never be admitted",
         )
+
+
+def _claim_check(settings: Settings) -> Iterator[Violation]:
+    claims, lifecycle, here = settings.claim_check, settings.lifecycle, "claim_check"
+    for index, prefix in enumerate(claims.allowed_prefixes):
+        try:
+            parse_prefix(prefix)
+        except UriError as error:
+            yield Violation((here, "allowed_prefixes", index), str(error))
+    for index, network in enumerate(claims.allowed_networks):
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            yield Violation(
+                (here, "allowed_networks", index),
+                "is no address and no network such as 10.1.0.0/16 (bits beyond its length are 0)",
+            )
+    if not claims.enabled:
+        return
+    if not claims.allowed_prefixes:
+        yield Violation((here, "allowed_prefixes"), "is empty: nothing could be fetched")
+    if claims.max_bytes > settings.flow.max_bytes:
+        yield Violation(
+            (here, "max_bytes"), f"must not exceed flow.max_bytes ({settings.flow.max_bytes})"
+        )
+    for name in ("revoke_timeout_ms", "drain_timeout_ms"):
+        budget = getattr(lifecycle, name)
+        if claims.timeout_ms >= budget:
+            yield Violation(
+                (here, "timeout_ms"),
+                f"must be less than lifecycle.{name} ({budget}), or a picture that is late keeps "
+                "the worker from settling in time",
+            )
 
 
 def _timeouts(settings: Settings) -> Iterator[Violation]:

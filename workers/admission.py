@@ -1,7 +1,8 @@
 """Admission: what happens to a record between Kafka and the engine.
 
 Read it, leave out what the route samples away, set its deadline, look at the picture's header and
-choose a bucket. Each step may answer the record itself; then the engine never sees it.
+choose a bucket. Each step may answer the record itself; then the engine never sees it. A record
+that only claims its picture comes twice: before it is fetched and after.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
 
 from pipeline.bucket import BucketTable
+from pipeline.claim_rules import ClaimRules
 from pipeline.item import Item
 from pipeline.probe import ProbeLimits, probe
 from schemas.codec import read_frame
@@ -25,7 +29,7 @@ from workers.anchor import Time
 from workers.answers import AnswerWriter
 from workers.logs import Log
 from workers.suspects import Suspects
-from workers.tickets import Admitted, OrderUnit, Settled, Ticket
+from workers.tickets import Admitted, Claimed, OrderUnit, Settled, Ticket
 
 MAX_SKEW_S = 5.0
 """A capture time further in the future counts as the receipt time, and is flagged."""
@@ -39,11 +43,13 @@ class Intake:
         route: the route's name.
         buckets: its bucket table.
         sample_every: frames whose `seq` is a multiple of it are detected, the others skipped.
+        claims: which pictures kept elsewhere may be fetched.
     """
 
     route: str
     buckets: BucketTable
     sample_every: int
+    claims: ClaimRules = field(default_factory=ClaimRules)
 
 
 class Admission:
@@ -80,23 +86,50 @@ class Admission:
         self.suspects = suspects
         self._attempts = itertools.count(1)
 
-    def admit(self, record: RawRecord, epoch: int) -> Admitted | Settled:
+    def admit(self, record: RawRecord, epoch: int) -> Admitted | Claimed | Settled:
         """Take one record in, received now."""
         route = self._intakes[record.topic].route
         ticket = self._ticket(record, epoch, route)
         try:
             frame = read_frame(record, self._limits)
             ticket = self._with_frame(ticket, frame)
-            return self._admit_frame(ticket, frame)
+            refusal = self._answered_unseen(ticket, frame)
+            if refusal is not None:
+                return refusal
+            if frame.claim is not None:
+                self._intakes[record.topic].claims.check(frame.claim)
+                return Claimed(replace(ticket, claim=frame.claim))
+            return self._admit_picture(ticket, frame)
         except PoisonError as error:
             return Settled(ticket, self._writer.dead_letter(ticket, error))
         except Exception as error:  # noqa: BLE001
-            # One record must not end the worker, or it would end every worker after this one.
-            self._log.exception("admission_failed", source=str(ticket.coordinates))
-            poison = PoisonError(
-                Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", stage="admission"
-            )
-            return Settled(ticket, self._writer.dead_letter(ticket, poison))
+            return self._unforeseen(ticket, error)
+
+    def admit_fetched(self, ticket: Ticket, got: memoryview | PoisonError) -> Admitted | Settled:
+        """Go on with a record whose claim was fetched, or could not be."""
+        frame = ticket.frame
+        if frame is None:
+            raise ValueError(f"{ticket.coordinates} was never read")
+        if isinstance(got, PoisonError):
+            return Settled(ticket, self._writer.dead_letter(ticket, got))
+        frame = structs.replace(frame, data=got)
+        ticket = replace(ticket, frame=frame)
+        try:
+            if self._deadline_at(ticket, frame) <= self._clock():
+                return Settled(ticket, self._writer.unseen(ticket, frame, Status.EXPIRED))
+            return self._admit_picture(ticket, frame)
+        except PoisonError as error:
+            return Settled(ticket, self._writer.dead_letter(ticket, error))
+        except Exception as error:  # noqa: BLE001
+            return self._unforeseen(ticket, error)
+
+    def _unforeseen(self, ticket: Ticket, error: Exception) -> Settled:
+        # One record must not end the worker, or it would end every worker after this one.
+        self._log.exception("admission_failed", source=str(ticket.coordinates))
+        poison = PoisonError(
+            Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", stage="admission"
+        )
+        return Settled(ticket, self._writer.dead_letter(ticket, poison))
 
     def _ticket(self, record: RawRecord, epoch: int, route: str) -> Ticket:
         attempts = 1 + attempts_before(record.headers)
@@ -119,16 +152,19 @@ class Admission:
             clock_skew=captured_at > ticket.received_at + MAX_SKEW_S,
         )
 
-    def _admit_frame(self, ticket: Ticket, frame: FrameMessage) -> Admitted | Settled:
-        intake = self._intakes[ticket.record.topic]
-        if frame.seq % intake.sample_every:
+    def _answered_unseen(self, ticket: Ticket, frame: FrameMessage) -> Settled | None:
+        """What needs no look at the picture, and none is fetched for."""
+        if frame.seq % self._intakes[ticket.record.topic].sample_every:
             return Settled(ticket, self._writer.unseen(ticket, frame, Status.SKIPPED))
-        deadline_at = self._deadline_at(ticket, frame)
-        if deadline_at <= ticket.received_at:
+        if self._deadline_at(ticket, frame) <= ticket.received_at:
             return Settled(ticket, self._writer.unseen(ticket, frame, Status.EXPIRED))
         verdict = None if ticket.suspect is None else ticket.suspect.verdict()
         if verdict is not None:
             raise verdict
+        return None
+
+    def _admit_picture(self, ticket: Ticket, frame: FrameMessage) -> Admitted:
+        intake = self._intakes[ticket.record.topic]
         header = probe(frame, self._probe_limits)
         bucket, geometry = intake.buckets.choose(header.width, header.height)
         item = Item(
@@ -140,8 +176,9 @@ class Admission:
             header=header,
             bucket=bucket,
             geometry=geometry,
-            received_at=ticket.received_at,
-            deadline_at=deadline_at,
+            # A claim's frame waits for company from when it could be decoded.
+            received_at=ticket.received_at if ticket.claim is None else self._clock(),
+            deadline_at=self._deadline_at(ticket, frame),
             nbytes=ticket.nbytes,
             clock_skew=ticket.clock_skew,
             attempts=ticket.attempts,

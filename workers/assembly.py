@@ -17,13 +17,15 @@ from pipeline.item import Item, Outcome
 from pipeline.ledger import Ledger, PartitionId
 from pipeline.metrics import Metrics
 from pipeline.sequencer import Sequencer
-from schemas.errors import FatalError
+from schemas.errors import FatalError, PoisonError
 from schemas.result import ClosedBy, ModelInfo
 from schemas.settings import DeliverySettings, Guarantee, Order, RouteSettings, Settings
 from workers.admission import Admission, Intake
 from workers.anchor import Time
 from workers.answers import AnswerWriter, Destination
+from workers.claim_fetch import ClaimFetcher, claim_rules
 from workers.delivery import Books, Delivery, Ends
+from workers.downloads import Bounds, Downloads
 from workers.kafka_outputs import Receipts
 from workers.kafka_partition_writer import Ties
 from workers.kafka_sink import KafkaSink
@@ -32,7 +34,7 @@ from workers.kafka_transactions import KafkaTransactions
 from workers.logs import Log, RecordLog
 from workers.suspects import Suspects
 from workers.tasks import Failure, Tasks
-from workers.tickets import Answer, OrderUnit
+from workers.tickets import Answer, OrderUnit, Ticket
 from workers.watchdog import Watchdog
 
 Deliver = Callable[[Sequence[Outcome]], None]
@@ -86,6 +88,7 @@ class Parts:
     """What lives between a worker's start and its end."""
 
     delivery: Delivery
+    downloads: Downloads
     engine: EnginePort
     source: KafkaSource
     sink: SinkPort
@@ -147,11 +150,28 @@ def assemble(
     sink = transactions or KafkaSink(
         settings, topics, receipts, metrics, log, tasks.spawn, clock=time.clock
     )
+
+    def fetched(ticket: Ticket, got: memoryview | PoisonError) -> None:
+        delivery.fetched(ticket, got)
+
+    downloads = Downloads(
+        ClaimFetcher(settings.claim_check, claim_rules(settings.claim_check), clock=time.clock),
+        Bounds(
+            settings.claim_check.concurrency,
+            settings.flow.max_bytes,
+            settings.flow.max_held_per_stream,
+        ),
+        done=fetched,
+        fail=fail,
+        clock=time.clock,
+        metrics=metrics,
+        log=log,
+    )
     delivery = Delivery(
         books,
         _admission(settings, writer, time, log, machinery.suspects),
         writer,
-        Ends(submit=engine.submit, put=sink.put),
+        Ends(engine.submit, sink.put, downloads),
         metrics,
         RecordLog(log),
         time,
@@ -170,7 +190,7 @@ def assemble(
         behind=source.behind,
         clock=time.clock,
     )
-    return Parts(delivery, engine, source, sink, tasks, watchdog)
+    return Parts(delivery, downloads, engine, source, sink, tasks, watchdog)
 
 
 def worker_name(settings: Settings) -> str:
@@ -209,8 +229,9 @@ def _answer_writer(settings: Settings, machinery: Machinery, time: Time) -> Answ
 def _admission(
     settings: Settings, writer: AnswerWriter, time: Time, log: Log, suspects: Suspects
 ) -> Admission:
+    claims = claim_rules(settings.claim_check)
     intakes = {
-        route.input: Intake(route.name, bucket_table(route), route.sample_every)
+        route.input: Intake(route.name, bucket_table(route), route.sample_every, claims)
         for route in settings.routes
     }
     return Admission(

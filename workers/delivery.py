@@ -16,12 +16,14 @@ from pipeline.item import Coordinates, Item, Outcome
 from pipeline.ledger import Ledger, PartitionId
 from pipeline.metrics import Metrics
 from pipeline.sequencer import Sequencer
+from schemas.errors import PoisonError
 from schemas.record import RawRecord
 from workers.admission import Admission
 from workers.anchor import Time
 from workers.answers import AnswerWriter
+from workers.downloads import Downloads
 from workers.logs import RecordLog
-from workers.tickets import Admitted, Answer, Ticket
+from workers.tickets import Admitted, Answer, Claimed, Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,12 @@ class Ends:
     Attributes:
         submit: items, to the engine.
         put: an answer whose turn it is, to the sink.
+        downloads: fetch what records claim, and tell `Delivery.fetched`.
     """
 
     submit: Callable[[Sequence[Item]], None]
     put: Callable[[Answer], None]
+    downloads: Downloads
 
 
 class Delivery:
@@ -102,6 +106,8 @@ class Delivery:
                 continue
             held = self._sequencer.drop(partition, epoch)
             self._ledger.drop(partition)
+            for ticket in self._ends.downloads.abandon(partition, epoch):
+                self.abandon(ticket)
             for answer in held:
                 self.abandon(answer.ticket)
         self.progress.set()
@@ -121,6 +127,23 @@ class Delivery:
         self._gauge()
         if items:
             self._ends.submit(items)
+
+    @property
+    def full(self) -> frozenset[PartitionId]:
+        """Partitions of which nothing more should be taken now: a stream holds its limit of early
+        answers, or too many claims wait to be fetched."""
+        return self._sequencer.full | self._ends.downloads.full
+
+    def fetched(self, ticket: Ticket, got: memoryview | PoisonError) -> None:
+        """What a record claims is here, or will not be."""
+        admitted = self._admission.admit_fetched(ticket, got)
+        # A partition that was full may be no longer.
+        self.progress.set()
+        if isinstance(admitted, Admitted):
+            self._tickets[admitted.item.attempt_id] = admitted.ticket
+            self._ends.submit([admitted.item])
+        else:
+            self._answer(admitted.ticket, admitted.answer)
 
     def complete(self, outcomes: Sequence[Outcome]) -> None:
         """What the engine made of items: one batch, or a group that expired."""
@@ -147,6 +170,7 @@ class Delivery:
         ticket, now = answer.ticket, self._time.clock()
         self._ledger.settle(ticket.coordinates, ticket.epoch)
         self._flow.give(ticket.nbytes)
+        self._ends.downloads.release(ticket)
         if answer.is_dead_letter:
             self._metrics.add(m.DEAD_LETTERED, 1, ticket.route, answer.verdict.value)
         else:
@@ -159,6 +183,7 @@ class Delivery:
     def abandon(self, ticket: Ticket) -> None:
         """The record's epoch ended before it was settled."""
         self._flow.give(ticket.nbytes)
+        self._ends.downloads.release(ticket)
         self._metrics.add(m.ABANDONED, 1, ticket.route)
         self._metrics.streams.answer(ticket.stream)
         self._progress(self._time.clock())
@@ -186,6 +211,9 @@ class Delivery:
         if isinstance(admitted, Admitted):
             self._tickets[admitted.item.attempt_id] = ticket
             return admitted.item
+        if isinstance(admitted, Claimed):
+            self._ends.downloads.start(ticket)
+            return None
         self._answer(ticket, admitted.answer)
         return None
 
@@ -216,12 +244,13 @@ class Delivery:
     def _gauge(self) -> None:
         self._metrics.set(m.IN_FLIGHT, self._flow.items)
         self._metrics.set(m.IN_FLIGHT_BYTES, self._flow.bytes)
+        self._metrics.set(m.CLAIMS_WAITING, self._ends.downloads.waiting)
         self._metrics.set(m.SUSPECTS, self._admission.suspects.count)
 
     def _count_received(self, ticket: Ticket) -> None:
         route = ticket.route
         self._metrics.add(m.RECEIVED, 1, route)
-        self._metrics.add(m.RECEIVED_BYTES, ticket.nbytes, route)
+        self._metrics.add(m.RECEIVED_BYTES, ticket.nbytes - ticket.claimed_bytes, route)
         frame = ticket.frame
         if frame is None:
             self._metrics.streams.receive(ticket.stream, None, ticket.received_at)

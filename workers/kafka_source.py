@@ -141,7 +141,7 @@ class KafkaSource:
         failures = 0
         idle_s = min(1.0, self._settings.kafka.max_poll_interval_ms / 3e3)
         while True:
-            wanted = self._books.flow.wanted(self._admitting, self._books.sequencer.full)
+            wanted = self._books.flow.wanted(self._admitting, self._delivery.full)
             self._delivery.progress.clear()
             try:
                 if wanted:

@@ -10,7 +10,7 @@ from pipeline.ledger import PartitionId
 from pipeline.sequencer import StreamKey
 from pipeline.suspect import Suspect
 from schemas.errors import Reason
-from schemas.frame import FrameMessage
+from schemas.frame import Claim, FrameMessage
 from schemas.record import RawRecord
 from schemas.result import Status
 
@@ -44,6 +44,7 @@ class Ticket:
         clock_skew: it claims to be captured well after its receipt.
         attempts: how often it is tried with this one, ≥ 1.
         suspect: what is held of it, if it was inside when a worker died.
+        claim: what is fetched for it.
     """
 
     record: RawRecord
@@ -55,6 +56,7 @@ class Ticket:
     clock_skew: bool = False
     attempts: int = 1
     suspect: Suspect | None = None
+    claim: Claim | None = None
 
     @property
     def coordinates(self) -> Coordinates:
@@ -66,8 +68,14 @@ class Ticket:
 
     @property
     def nbytes(self) -> int:
-        """Length of the record's value: its byte credit."""
-        return len(self.record.value or b"")
+        """Its byte credit: the length of the record's value, and of what it claims."""
+        return len(self.record.value or b"") + self.claimed_bytes
+
+    @property
+    def claimed_bytes(self) -> int:
+        """What a claim says there is to fetch; 0 for a record that carries its picture. A claim
+        that is refused for its length costs nothing."""
+        return 0 if self.claim is None else self.claim.length
 
     @property
     def key(self) -> StreamKey | None:
@@ -122,6 +130,13 @@ class Admitted:
 
     ticket: Ticket
     item: Item
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claimed:
+    """A record whose picture (`ticket.claim`) is to be fetched before it can go on."""
+
+    ticket: Ticket
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -188,6 +188,7 @@ class Worker:
             # Its writers ask the source for offsets.
             await parts.sink.stop()
         await parts.source.stop()
+        await parts.downloads.close()
         self.engine_ended = await asyncio.to_thread(parts.engine.stop, ENGINE_STOP_S)
         await parts.tasks.cancel()
         await parts.sink.stop()

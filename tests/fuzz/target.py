@@ -33,7 +33,7 @@ from workers.anchor import Anchor, Time
 from workers.answers import AnswerWriter, Destination
 from workers.logs import get_log
 from workers.suspects import Suspects
-from workers.tickets import OrderUnit, Settled
+from workers.tickets import Claimed, OrderUnit, Settled
 
 LIMITS = LimitSettings(max_pixels=1_000_000)
 """A million pixels, so that what a legal picture may cost is far below the limits here."""
@@ -129,6 +129,8 @@ class Target:
             if answer.verdict is Reason.INTERNAL_ERROR:
                 raise FindingError(f"internal_error: {_NUMBER.sub('#', said)}")
             return Verdict(f"{answer.verdict}: {_NUMBER.sub('#', said)[:60]}")
+        if isinstance(admitted, Claimed):
+            raise FindingError("a claim is let in, and none is allowed")
         item = admitted.item
         said = [self._decode_among(decoder, item) for decoder in self._decoders]
         for error in said:

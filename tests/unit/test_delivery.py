@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pipeline import metrics as m
 from pipeline.bucket import Bucket, BucketTable
+from pipeline.claim_rules import ClaimRules
 from pipeline.flow import Flow
 from pipeline.item import Batch, Coordinates, Item, Outcome
 from pipeline.journal import Stage
@@ -21,7 +22,7 @@ from pipeline.ledger import Ledger, PartitionId
 from pipeline.metrics import Metrics
 from pipeline.sequencer import Sequencer
 from schemas.codec import read_result, write_frame
-from schemas.errors import PoisonError, Reason
+from schemas.errors import FatalError, PoisonError, Reason
 from schemas.frame import Encoding, FrameMessage
 from schemas.record import RawRecord
 from schemas.result import ClosedBy, Status
@@ -30,10 +31,12 @@ from tests.builders import an_item
 from tests.builders_pictures import jpeg, picture
 from tests.fakes.clock import VirtualClock
 from tests.fakes.engine import MODEL
+from tests.fakes.fetcher import FakeFetcher
 from workers.admission import Admission, Intake
 from workers.anchor import Anchor, Time
 from workers.answers import AnswerWriter, Destination
 from workers.delivery import Books, Delivery, Ends
+from workers.downloads import Bounds, Downloads
 from workers.logs import RecordLog, get_log
 from workers.suspects import SuspectFolder, Suspects
 from workers.tickets import Answer, OrderUnit
@@ -68,7 +71,11 @@ class Office:
         sample_every: int = 1,
         max_held: int = 64,
         suspects: Suspects | None = None,
+        claims: ClaimRules | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
+        self.fetcher = FakeFetcher()
+        self.failures: list[FatalError] = []
         self.clock = VirtualClock()
         self.suspects = suspects or Suspects()
         self.time = Time(Anchor(self.clock(), UNIX_US), self.clock)
@@ -82,11 +89,17 @@ class Office:
         )  # fmt: skip
         table = BucketTable([Bucket("b", 1 << 40, 32, 32, 4)])
         admission = Admission(
-            {"in": Intake("default", table, sample_every)}, LimitSettings(), unit=unit,
-            writer=writer, time=self.time, log=get_log("test"), suspects=self.suspects,
+            {"in": Intake("default", table, sample_every, claims or ClaimRules())},
+            LimitSettings(), unit=unit, writer=writer, time=self.time, log=get_log("test"), suspects=self.suspects,
         )  # fmt: skip
+        self.downloads = Downloads(
+            self.fetcher, bounds or Bounds(4, 1 << 20, max_held),
+            done=lambda ticket, got: self.delivery.fetched(ticket, got),
+            fail=self.failures.append, clock=self.clock, metrics=self.metrics, log=get_log("test"),
+        )  # fmt: skip
+        ends = Ends(self._submit, self.queue.append, self.downloads)
         self.delivery = Delivery(
-            self.books, admission, writer, Ends(self._submit, self.queue.append),
+            self.books, admission, writer, ends,
             self.metrics, RecordLog(get_log("test")), self.time,
         )  # fmt: skip
 

@@ -47,10 +47,14 @@ def test_every_key_has_a_type_and_a_description(name: str) -> None:
 def test_the_two_forms_differ_in_what_they_require() -> None:
     native = json.loads(documents()["frame.msgpack.json"])["$defs"]["FrameEnvelope"]
     text = json.loads(documents()["frame.json.json"])["$defs"]["FrameJson"]
-    assert set(native["required"]) == {"stream_id", "seq", "captured_at_us", "encoding", "data"}
-    assert set(text["required"]) == {"encoding", "data"}
+    assert set(native["required"]) == {"stream_id", "seq", "captured_at_us", "encoding"}
+    assert set(text["required"]) == {"encoding"}
+    for form in (native, text):
+        assert [each["required"] for each in form["oneOf"]] == [
+            ["data"], ["uri", "sha256", "length"],
+        ]  # fmt: skip
     assert "bin" in native["properties"]["data"]["description"]
-    assert text["properties"]["data"]["contentEncoding"] == "base64"
+    assert text["properties"]["data"]["anyOf"][0]["contentEncoding"] == "base64"
 
 
 def test_secrets_are_marked() -> None:
