@@ -54,15 +54,16 @@ def _meanings(address: Address) -> Iterator[Address]:
     if isinstance(address, ipaddress.IPv4Address):
         yield address
         return
-    if address.ipv4_mapped is not None:
-        yield address.ipv4_mapped
+    if address.ipv4_mapped is not None or address in _NAT64:
+        # Nothing but another way to write it.
+        yield ipaddress.IPv4Address(int(address) & _LOW_BITS)
         return
     yield address
     if address.sixtofour is not None:
         yield address.sixtofour
     if address.teredo is not None:
         yield from address.teredo
-    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+    if address in _COMPATIBLE and int(address) > 1:
         yield ipaddress.IPv4Address(int(address) & _LOW_BITS)
 
 
@@ -75,7 +76,7 @@ def _kind(address: Address) -> str | None:
         ("unspecified", address.is_unspecified),
         ("loopback", address.is_loopback),
         ("link-local", address.is_link_local),
-        ("private", address.is_private),
+        ("private", address.is_private or getattr(address, "is_site_local", False)),
         ("reserved", address.is_reserved),
         ("not public", not address.is_global),
     )

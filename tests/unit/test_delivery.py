@@ -90,11 +90,12 @@ class Office:
         table = BucketTable([Bucket("b", 1 << 40, 32, 32, 4)])
         admission = Admission(
             {"in": Intake("default", table, sample_every, claims or ClaimRules())},
-            LimitSettings(), unit=unit, writer=writer, time=self.time, log=get_log("test"), suspects=self.suspects,
+            LimitSettings(), unit=unit, writer=writer, time=self.time, log=get_log("test"),
+            suspects=self.suspects,
         )  # fmt: skip
         self.downloads = Downloads(
             self.fetcher, bounds or Bounds(4, 1 << 20, max_held),
-            done=lambda ticket, got: self.delivery.fetched(ticket, got),
+            done=lambda ticket, got: self.delivery.fetched(ticket, got),  # noqa: PLW0108
             fail=self.failures.append, clock=self.clock, metrics=self.metrics, log=get_log("test"),
         )  # fmt: skip
         ends = Ends(self._submit, self.queue.append, self.downloads)
