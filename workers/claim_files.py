@@ -45,14 +45,18 @@ def read_file(
     with _errors(location):
         # Not blocked by a pipe without a writer; it is refused below.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-        with open(os.open(location.plain_path, flags), "rb") as file:  # noqa: PTH123
-            found = os.fstat(file.fileno())
+        descriptor = os.open(location.plain_path, flags)
+        try:
+            found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise fault(Reason.CLAIM_REFUSED, f"{location.uri} is no plain file")
-            _check_place(file.fileno(), location, prefixes)
+            _check_place(descriptor, location, prefixes)
             collected = ClaimBytes(claim)
             collected.expect(found.st_size)
-            return _read_all(file, collected, until_at)
+            with open(descriptor, "rb", closefd=False) as file:
+                return _read_all(file, collected, until_at)
+        finally:
+            os.close(descriptor)
 
 
 def read_object(location: Location, claim: Claim, until_at: float) -> memoryview:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from schemas.codec import RawRecord, read_frame, read_result, write_frame, write_result
 from schemas.errors import PoisonError, Reason
-from schemas.frame import MAX_SEQ, Encoding, FrameMessage
+from schemas.frame import MAX_SEQ, Claim, Encoding, FrameMessage
 from schemas.result import (
     BatchInfo,
     ClosedBy,
@@ -114,6 +114,24 @@ def test_frames_that_json_writes(keys: dict[str, Any]) -> None:
     for ascii_only in (True, False):
         text = {**keys, "data": base64.b64encode(keys["data"]).decode()}
         same(read(json.dumps(text, ensure_ascii=ascii_only).encode()), keys)
+
+
+CLAIMS = st.fixed_dictionaries(
+    {
+        "uri": st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2_048),
+        "sha256": st.text("0123456789abcdef", min_size=64, max_size=64),
+        "length": st.integers(1, 2**63 - 1),
+    }
+)
+
+
+@given(FRAMES, CLAIMS)
+def test_claims_both_ways(frame: dict[str, Any], claim: dict[str, Any]) -> None:
+    keys = {key: value for key, value in (frame | claim).items() if key != "data"}
+    found = read(msgpack.packb(keys))
+    assert found.claim == Claim(**claim)
+    assert msgpack.unpackb(write_frame(found)) == keys
+    assert read(json.dumps(keys).encode()).claim == Claim(**claim)
 
 
 @pytest.mark.parametrize("length", [0, 255, 256, 65_535, 65_536, 1_000_000])

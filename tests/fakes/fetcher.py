@@ -34,6 +34,7 @@ class FakeFetcher:
                 return await self._waiting[claim.uri]
             except asyncio.CancelledError:
                 self.abandoned.append(claim.uri)
+                self._waiting.pop(claim.uri, None)
                 raise
 
     def give(self, uri: str, got: bytes | Exception) -> None:

@@ -22,7 +22,7 @@ _ENCODINGS = ("jpeg", "png", "webp", "bmp", "tiff", "rgb24", "gray8", "nv12", "J
 _KEY_BYTES = (None, b"", b"\xff\xfe", bytes(257), "é".encode() * 9)
 _KEYS = (
     "v", "stream_id", "seq", "captured_at_us", "encoding", "data", "width", "height",
-    "interval_us", "ttl_ms", "meta",
+    "interval_us", "ttl_ms", "meta", "uri", "sha256", "length",
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from schemas.codec import (
     write_result,
 )
 from schemas.errors import PoisonError, Reason, WireError
-from schemas.frame import MAX_SEQ, Encoding, Form, FrameMessage
+from schemas.frame import MAX_SEQ, Claim, Encoding, Form, FrameMessage
 from schemas.magic import refused_format
 from schemas.result import (
     BatchInfo,
@@ -174,6 +174,60 @@ def test_of_a_key_that_stands_twice_the_last_counts() -> None:
     one = packed()
     twice = bytes([one[0] + 1]) + one[1:] + msgpack.packb("seq") + msgpack.packb(9)
     assert read(twice).seq == 9
+
+
+# --- claims ------------------------------------------------------------------------------------
+
+CLAIM: dict[str, Any] = {
+    "data": ..., "uri": "https://store/a.jpg", "sha256": "aB" * 32, "length": 5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [packed, as_json])
+@pytest.mark.parametrize("absent", [..., None])
+def test_a_claim_stands_in_place_of_data(form: Any, absent: object) -> None:
+    frame = read(form(**(CLAIM | {"data": absent})))
+    assert frame.claim == Claim(uri="https://store/a.jpg", sha256="ab" * 32, length=5)
+    assert frame.data.nbytes == 0
+    assert read(packed()).claim is None
+
+
+@pytest.mark.parametrize("form", [packed, as_json])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data": ...}, "neither data nor uri"),
+        ({"data": ..., "sha256": "ab" * 32, "length": 5}, "neither data nor uri"),
+        (CLAIM | {"sha256": ...}, "uri needs sha256"),
+        (CLAIM | {"length": None}, "uri needs length"),
+        (CLAIM | {"length": 0}, "length"),
+        (CLAIM | {"length": 2**63}, "length"),
+        (CLAIM | {"length": "5"}, "length"),
+        (CLAIM | {"sha256": "ab" * 31 + "a"}, "sha256"),
+        (CLAIM | {"sha256": "ab" * 31 + "a\n"}, "sha256"),
+        (CLAIM | {"sha256": "ab" * 31 + "ag"}, "sha256"),
+        (CLAIM | {"uri": ""}, "uri"),
+        (CLAIM | {"uri": "x" * 2049}, "uri"),
+        ({"uri": "https://store/a.jpg", "sha256": "ab" * 32, "length": 5}, "both there"),
+    ],
+)
+def test_a_claim_is_whole_and_alone(form: Any, changes: dict[str, Any], words: str) -> None:
+    error = refusal(form(**changes))
+    assert error.code is Reason.BAD_ENVELOPE
+    assert words in error.detail
+
+
+def test_length_and_digest_beside_data_mean_nothing() -> None:
+    assert read(packed(sha256="0" * 64, length=1)) == read(packed())
+
+
+def test_a_raw_pictures_claim_must_fit_its_size() -> None:
+    raw = CLAIM | {"encoding": "gray8", "width": 3, "height": 4}
+    assert read(packed(**(raw | {"length": 12}))).claim is not None
+    error = refusal(packed(**raw))
+    assert (error.code, "takes 12 bytes, not 5" in error.detail) == (
+        Reason.ENCODING_MISMATCH, True,
+    )  # fmt: skip
 
 
 # --- identity ----------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 DEFAULT_FILE = CONFIGS / "default.yaml"
 SASL = ["kafka.security_protocol=SASL_SSL", "kafka.sasl_mechanism=PLAIN", "kafka.sasl_username=u"]
 
+CLAIMS = ["claim_check.enabled=true", "claim_check.allowed_prefixes=[https://h/]"]
+
 
 def load(*overrides: str, **env: str) -> Settings:
     return load_settings(env=env, overrides=overrides)
@@ -349,6 +351,29 @@ def test_a_bad_option_is_named(override: str, message: str, tmp_path: Path) -> N
         (["window.intervals=0.5"], "window.intervals", ">= 1.0"),
         (["window.intervals=6"], "window.intervals", "<= 5.0"),
         (["window.min_wait_ms=300"], "window.min_wait_ms", "window.max_wait_ms (250.0)"),
+        (["claim_check.enabled=true"], "claim_check.allowed_prefixes", "is empty"),
+        (
+            ["claim_check.allowed_prefixes=[https://h/, https://h/../x]"],
+            "claim_check.allowed_prefixes.1",
+            "has a dot segment",
+        ),
+        (
+            ["claim_check.allowed_prefixes=['file:///']"],
+            "claim_check.allowed_prefixes.0",
+            "name a folder",
+        ),
+        (
+            ["claim_check.allowed_networks=[10.1.2.3/16]"],
+            "claim_check.allowed_networks.0",
+            "no network such as",
+        ),
+        (
+            [*CLAIMS, "claim_check.timeout_ms=15000"],
+            "claim_check.timeout_ms",
+            "lifecycle.revoke_timeout_ms (15000)",
+        ),
+        ([*CLAIMS, "claim_check.max_bytes=999999999"], "claim_check.max_bytes", "flow.max_bytes"),
+        (["claim_check.concurrency=0"], "claim_check.concurrency", ">= 1"),
         (["flow.max_bytes=100"], "flow.max_bytes", "limits.max_record_bytes"),
         (
             ["kafka.rebalance_timeout_ms=15000"],
