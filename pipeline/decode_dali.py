@@ -8,11 +8,11 @@ from the OpenCV decoder's by at most one grey level, which is DALI's rounding in
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -23,20 +23,21 @@ from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray
 from nvidia.dali.types import DALIDataType, DALIImageType
 
 from pipeline.bucket import Bucket
-from pipeline.decode_failure import failure, opencv_failure, out_of_memory
+from pipeline.decode_failure import failure, out_of_memory
 from pipeline.item import Item
-from pipeline.jpeg_repair import repaired
+from pipeline.jpeg_vetting import vetted_jpeg
 from pipeline.letterbox import PAD_VALUE
 from pipeline.orientation import turn_of
 from pipeline.pixel_budget import DECODING_PIXELS, DECODING_PIXELS_ON_GPU, within
 from pipeline.png_stream import unpacks_too_far
-from pipeline.probe_jpeg import jpeg_components
 from pipeline.probe_webp import EXIF_FLAG
 from schemas.errors import FatalError, PoisonError
 from schemas.frame import RAW_ENCODINGS, Encoding
 
 _PNG_EXIF = re.compile(rb"eXIf")
 _WEBP_FLAGS_AT = 20
+_FED_BATCHES = 8
+"""As many as there can be slots."""
 
 
 class DaliDecoder:
@@ -49,9 +50,21 @@ class DaliDecoder:
     frames are left to the next decoder as well: there is nothing to decode.
     """
 
-    def __init__(self, *, threads: int = 1, device_id: int | None = None) -> None:
+    def __init__(
+        self, *, threads: int = 1, device_id: int | None = None, hw_decoder_load: float = 0.9
+    ) -> None:
+        """Args:
+        threads: of the processor, ≥ 1.
+        device_id: see above.
+        hw_decoder_load: share of a batch's JPEGs for the GPU's JPEG engine, 0..1, where it has one;
+            the rest is decoded by its other cores meanwhile.
+        """
         if threads < 1:
             raise ValueError(f"threads must be ≥ 1, not {threads}")
+        self._hw_decoder_load = hw_decoder_load
+        # A GPU may still read what it was fed when `run` has returned. By the time that so many
+        # later batches were fed, their predecessors' frames have been waited for.
+        self._fed: deque[dict[str, object]] = deque(maxlen=_FED_BATCHES)
         self._threads = threads
         self._device_id = device_id
         self._pixels = DECODING_PIXELS if device_id is None else DECODING_PIXELS_ON_GPU
@@ -105,7 +118,12 @@ class DaliDecoder:
         graph = self._pipeline(bucket)
         cuda_stream = torch.cuda.current_stream(out.device) if out.is_cuda else None
         try:
-            rows, shapes = graph.run(cuda_stream, **_inputs(orders))
+            fed = _inputs(orders)
+            if cuda_stream is not None:
+                self._fed.append(fed)
+            # On a GPU the rows come ordered in the slot's stream, before they are there: the next
+            # batch's work on the processor overlaps this one's on the GPU.
+            rows, shapes = graph.run(cuda_stream, **fed)
             misfit = _misfit(orders, np.array(shapes.as_tensor()))
             if misfit is not None:
                 return misfit
@@ -133,8 +151,10 @@ class DaliDecoder:
                     batch_size=bucket.max_batch,
                     num_threads=self._threads,
                     device_id=self._device_id,
-                    # Each call feeds one batch and takes it: nothing may be fetched ahead.
+                    # Each call feeds one batch and takes it: the slots are the queue of batches
+                    # that are fetched ahead, and a second queue here would only hold memory.
                     prefetch_queue_depth=1,
+                    hw_decoder_load=self._hw_decoder_load,
                     enable_conditionals=True,
                 )
                 graph.build()
@@ -154,7 +174,9 @@ class _Order:
 
 
 @pipeline_def
-def _graph(height: int, width: int, *, gpu: bool) -> tuple[DataNode, DataNode]:
+def _graph(
+    height: int, width: int, *, gpu: bool, hw_decoder_load: float
+) -> tuple[DataNode, DataNode]:
     """Encoded bytes → (uint8 rows (height, width, 3) RGB, stored shapes (height, width, 3))."""
     encoded = _source("encoded", DALIDataType.UINT8, ndim=1)
     resize_x = _source("resize_x", DALIDataType.FLOAT, ndim=0)
@@ -169,6 +191,7 @@ def _graph(height: int, width: int, *, gpu: bool) -> tuple[DataNode, DataNode]:
         # disagree it writes past its buffer.
         adjust_orientation=False,
         jpeg_fancy_upsampling=True,  # as the CPU decoders do
+        hw_decoder_load=hw_decoder_load,
     )
     # A negative size mirrors. Without the two switches DALI filters otherwise than OpenCV, up to 32
     # grey levels away.
@@ -226,7 +249,7 @@ def _vetted(item: Item) -> memoryview | bytes | PoisonError:
     if unpacks_too_far(item):
         return failure("the PNG holds far more than its picture")
     if item.header.encoding is Encoding.JPEG:
-        return _vetted_jpeg(data)
+        return vetted_jpeg(data)
     if _has_exif(data, item.header.encoding):
         return failure("PNG and WebP with EXIF are left to the next decoder")
     return data
@@ -238,18 +261,6 @@ def _has_exif(data: memoryview, encoding: Encoding) -> bool:
         return _PNG_EXIF.search(data) is not None
     extended = encoding is Encoding.WEBP and bytes(data[12:16]) == b"VP8X"
     return extended and bool(data[_WEBP_FLAGS_AT] & EXIF_FLAG)
-
-
-def _vetted_jpeg(data: memoryview) -> memoryview | bytes | PoisonError:
-    try:
-        if jpeg_components(data) == 4:
-            return failure("CMYK is left to the next decoder")
-    except PoisonError as error:
-        return failure(error.detail)
-    try:
-        return repaired(data) or failure("the JPEG is cut short")
-    except cv2.error as error:
-        return opencv_failure(error)
 
 
 def _misfit(orders: Sequence[_Order], shapes: npt.NDArray[np.int64]) -> PoisonError | None:

@@ -12,13 +12,14 @@ import torch
 
 from pipeline.bucket import Bucket
 from pipeline.decode_opencv import OpenCvDecoder
+from pipeline.decode_torchvision import TorchvisionDecoder
 from pipeline.item import Coordinates, Header, Item
 from pipeline.letterbox import letterbox
 from pipeline.ports import Decoder
 from schemas.errors import ConfigError, PoisonError
 from schemas.frame import Encoding, FrameMessage
 
-DecoderKind = Literal["auto", "opencv", "dali"]
+DecoderKind = Literal["auto", "opencv", "dali", "torchvision"]
 
 _SAMPLE_WIDTH, _SAMPLE_HEIGHT = 1280, 720
 _SAMPLE_BUCKET = Bucket("sample", 1 << 40, 384, 640, 4)
@@ -66,42 +67,62 @@ def _refused(errors: Sequence[PoisonError | None]) -> list[range]:
     return runs
 
 
-def make_decoder(kind: DecoderKind, *, threads: int, device: str) -> Decoder:
-    """The decoder for a worker.
+def make_decoder(
+    kind: DecoderKind, *, threads: int, device: str, hw_decoder_load: float = 0.9
+) -> Decoder:
+    """The decoder for a worker. All but `opencv` have OpenCV behind them.
 
     Args:
-        kind: `opencv`; `dali`: DALI with OpenCV behind it; `auto`: on a GPU as `dali`, on the CPU
-            the faster of the two on a sample picture; OpenCV where DALI is not installed.
+        kind: `opencv`; `dali`; `torchvision` (on a GPU only); `auto`: on a GPU `dali`, or
+            `torchvision` where DALI is not installed; on the CPU the faster of DALI and OpenCV on
+            a sample picture, or OpenCV where DALI is not installed.
         threads: decoder threads, ≥ 1.
         device: torch device of the batches, `cpu`, `cuda` or `cuda:N`.
+        hw_decoder_load: see `DaliDecoder`.
 
     Raises:
-        ConfigError: `dali` is asked for and is not installed, or `threads` is below 1.
+        ConfigError: `dali` is asked for and is not installed, `torchvision` without a GPU, or
+            `threads` is below 1.
     """
+    where = torch.device(device)
     if threads < 1:
         raise ConfigError(f"decoder threads must be ≥ 1, not {threads}")
     if kind == "opencv":
         return OpenCvDecoder(threads=threads)
+    if kind == "torchvision":
+        if where.type != "cuda":
+            raise ConfigError("device.decoder is `torchvision`, which decodes on CUDA only")
+        return LadderDecoder([TorchvisionDecoder(where), OpenCvDecoder(threads=threads)])
     try:
-        ladder = _dali_ladder(threads, torch.device(device))
+        ladder = _dali_ladder(threads, where, hw_decoder_load)
     except ImportError as error:
         if kind == "auto":
-            return OpenCvDecoder(threads=threads)
+            return make_decoder(
+                "torchvision" if where.type == "cuda" else "opencv", threads=threads, device=device
+            )
         raise ConfigError(
             "device.decoder is `dali`, but DALI is not installed (pip install 'frameloom[dali]')"
         ) from error
-    if kind == "dali" or torch.device(device).type != "cpu":
+    if kind == "dali" or where.type != "cpu":
         return ladder
     return _faster(ladder, OpenCvDecoder(threads=threads))
 
 
-def _dali_ladder(threads: int, device: torch.device) -> LadderDecoder:
+def fills_gpu(decoder: Decoder) -> bool:
+    """Whether a decoder's rows are best written on the GPU; see `Decoder.name`."""
+    return decoder.name.endswith("-gpu")
+
+
+def _dali_ladder(threads: int, device: torch.device, hw_decoder_load: float) -> LadderDecoder:
     # Imported here because DALI is published for Linux only.
     from pipeline.decode_dali import DaliDecoder  # noqa: PLC0415
 
-    device_id = torch.empty(0, device=device).get_device() if device.type == "cuda" else None
-    dali = DaliDecoder(threads=threads, device_id=device_id)
-    return LadderDecoder([dali, OpenCvDecoder(threads=threads)])
+    opencv = OpenCvDecoder(threads=threads)
+    if device.type != "cuda":
+        return LadderDecoder([DaliDecoder(threads=threads), opencv])
+    device_id = torch.empty(0, device=device).get_device()
+    dali = DaliDecoder(threads=threads, device_id=device_id, hw_decoder_load=hw_decoder_load)
+    return LadderDecoder([dali, opencv])
 
 
 def _faster(first: Decoder, second: Decoder) -> Decoder:

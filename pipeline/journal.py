@@ -26,7 +26,7 @@ import msgspec
 from pipeline.item import Coordinates, Item
 
 MAGIC = b"flnative"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<8sII")
 _REGION = struct.Struct("<IIB7x")
 _LENGTH = struct.Struct("<I")
@@ -42,6 +42,8 @@ class Stage(StrEnum):
     DECODE = "decode"
     INFER = "infer"
     POST = "post"
+    RETURN = "return"
+    """Waiting for a GPU to be done with a batch, and fetching what it found."""
 
 
 _STAGES = tuple(Stage)

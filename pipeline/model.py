@@ -11,9 +11,10 @@ import torch
 
 from pipeline.bucket import Bucket
 from pipeline.checkpoint import read_checkpoint
+from pipeline.cuda_runtime import device_errors
 from pipeline.half import to_half
 from pipeline.letterbox import PAD_VALUE
-from schemas.errors import ConfigError, FatalError
+from schemas.errors import ConfigError
 from schemas.result import ModelInfo
 
 
@@ -122,9 +123,8 @@ class YoloModel:
             raise RuntimeError("two threads run one model at once")
         try:
             self._prepare_thread()
-            return self._forward(frames)
-        except torch.AcceleratorError as error:
-            raise FatalError(f"the device failed: {error}") from error
+            with device_errors():
+                return self.forward(frames)
         finally:
             self._running.release()
 
@@ -137,10 +137,19 @@ class YoloModel:
                 torch.set_num_threads(self._threads)
 
     @torch.inference_mode()
-    def _forward(self, frames: torch.Tensor) -> torch.Tensor:
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        """`infer` without its checks and its names for errors, for a caller that has the model to
+        itself: see `pipeline.cuda_graphs`."""
         planes = frames.to(self._device, non_blocking=True).permute(0, 3, 1, 2)
         planes = planes.to(self._dtype, memory_format=torch.channels_last).div_(255)
         return self._network(planes)[0]
+
+    def kept(self) -> object:
+        """The anchors and strides of the latest shape (batch size included): later runs of that
+        shape read them, and a run of another shape replaces them."""
+        layers: Any = self._network.model
+        head = layers[-1]
+        return head.anchors, head.strides
 
 
 def load_model(

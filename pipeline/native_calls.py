@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 
+from pipeline.cuda_runtime import device_errors
 from pipeline.guard import Guard
 from pipeline.item import Item
 from pipeline.journal import Stage
@@ -42,11 +43,13 @@ class NativeCalls:
 
         Raises:
             TransientError: memory ran out.
+            FatalError: the GPU can no longer be used.
             Exception: whatever else the call raises.
         """
         with self._guard.inside(stage, items):
             try:
-                return call()
+                with device_errors():
+                    return call()
             except (MemoryError, torch.OutOfMemoryError) as error:
                 shortage = f"{type(error).__name__}: {error}"
         # Out here the error is gone, and with it the frames that kept what the call had taken.

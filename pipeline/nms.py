@@ -75,7 +75,9 @@ def find_candidates(
     return Candidates(pictures, boxes, scores, best).take(wanted)
 
 
-def suppress(found: Candidates, n: int, iou: float, max_det: int) -> Candidates:
+def suppress(
+    found: Candidates, n: int, iou: float, max_det: int, *, classes: int | None = None
+) -> Candidates:
     """What remains of a batch's candidates, ordered by picture, then score, best first.
 
     Candidates of one class in one picture that overlap a better one by more than `iou` go. Boxes
@@ -88,6 +90,8 @@ def suppress(found: Candidates, n: int, iou: float, max_det: int) -> Candidates:
         n: pictures in the batch.
         iou: intersection over union, 0..1.
         max_det: most boxes per picture.
+        classes: one more than the highest class id that can occur; None looks, which on a GPU
+            costs a wait.
     """
     limit = _CALL_LIMIT[found.boxes.device.type]
     calls = [(0, len(found))]
@@ -96,12 +100,12 @@ def suppress(found: Candidates, n: int, iou: float, max_det: int) -> Candidates:
             order = found.scores.argsort(descending=True, stable=True)
             found = _best(found, order, n, MAX_CANDIDATES)
         calls = _calls(found.pictures.bincount(minlength=n).tolist(), limit)
-    plane, scores = _plane(found), found.scores.double()
+    plane, scores = _plane(found, classes), found.scores.double()
     kept = [nms(plane[start:stop], scores[start:stop], iou) + start for start, stop in calls]
     return _best(found, torch.cat(kept), n, max_det)
 
 
-def _plane(found: Candidates) -> torch.Tensor:
+def _plane(found: Candidates, classes: int | None) -> torch.Tensor:
     """Boxes as float64 (k, 4) in the plane where classes and pictures lie apart.
 
     Wild boxes (broken weights) are held within one offset around their picture: they must not
@@ -109,8 +113,9 @@ def _plane(found: Candidates) -> torch.Tensor:
     """
     boxes = found.boxes.clamp(-CLASS_OFFSET, 2 * CLASS_OFFSET)
     apart = boxes + (found.classes.float() * CLASS_OFFSET)[:, None]
-    rows = int(found.classes.max()) + 1 if len(found) else 0
-    return apart.double() + (found.pictures.double() * ((rows + 3) * CLASS_OFFSET))[:, None]
+    if classes is None:
+        classes = int(found.classes.max()) + 1 if len(found) else 0
+    return apart.double() + (found.pictures.double() * ((classes + 3) * CLASS_OFFSET))[:, None]
 
 
 def _calls(counts: Sequence[int], limit: int) -> list[tuple[int, int]]:

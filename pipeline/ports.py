@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from pipeline.bucket import Bucket
 from pipeline.item import Batch, Item, Outcome, StageTimes
 from pipeline.letterbox import Letterbox
+from pipeline.table import Table
 from schemas.errors import FatalError, PoisonError
 from schemas.result import Detection, ModelInfo
 
@@ -28,7 +29,8 @@ class Decoder(Protocol):
 
     @property
     def name(self) -> str:
-        """`opencv`, `dali-cpu`, `dali-gpu`."""
+        """`opencv`, `dali-cpu`, `dali-gpu`, `torchvision-gpu`. One that ends in `-gpu` writes rows
+        on the GPU itself; to others main memory is nearer."""
         ...
 
     def decode(self, items: Sequence[Item], out: torch.Tensor) -> list[PoisonError | None]:
@@ -80,6 +82,9 @@ class Model(Protocol):
     def infer(self, frames: torch.Tensor) -> torch.Tensor:
         """Raw predictions of uint8 RGB frames, shape (n, height, width, 3).
 
+        On a GPU the call returns before the work is done, and the next call may overwrite what
+        this one returned: later work in the same stream, before that call, may read it.
+
         Returns:
             float32, shape (n, 4 + classes, anchors): box centre x, centre y, width, height in
             bucket pixels, then one score per class in 0..1. On the model's device.
@@ -93,17 +98,41 @@ class Postprocessor(Protocol):
     def detections(
         self, raw: torch.Tensor, geometries: Sequence[Letterbox]
     ) -> list[tuple[Detection, ...]]:
-        """One tuple per row of `raw`, best score first."""
+        """One tuple per row of `raw`, best score first. `answers` of what `keep` finds."""
+        ...
+
+    @property
+    def max_det(self) -> int:
+        """Most detections of one picture."""
+        ...
+
+    def keep(self, raw: torch.Tensor) -> torch.Tensor:
+        """What is left of the predictions: a `pipeline.table.Table` as a tensor, on the device of
+        `raw` and in its current stream."""
+        ...
+
+    def answers(
+        self, tables: Sequence[Table], geometries: Sequence[Letterbox]
+    ) -> list[tuple[Detection, ...]]:
+        """One tuple per picture, of its part of the table that `keep` made."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What a device needs to run one route's batches."""
+    """What a device needs to run one route's batches.
+
+    Attributes:
+        decodes_on_gpu: the decoder's rows are best written in the memory of the GPU; other
+            decoders write main memory.
+        buckets: whose largest batches a GPU keeps memory for.
+    """
 
     decoder: Decoder
     model: Model
     postprocessor: Postprocessor
+    decodes_on_gpu: bool = False
+    buckets: tuple[Bucket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

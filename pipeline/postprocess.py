@@ -9,7 +9,8 @@ import numpy.typing as npt
 import torch
 
 from pipeline.letterbox import Letterbox
-from pipeline.nms import Candidates, find_candidates, suppress
+from pipeline.nms import find_candidates, suppress
+from pipeline.table import Table, by_picture, empty
 from schemas.errors import ConfigError
 from schemas.result import Detection
 
@@ -76,20 +77,53 @@ class YoloPostprocessor:
             raise ValueError(
                 f"predictions {tuple(raw.shape)} where {(*expected, 'anchors')} belong"
             )
-        found = find_candidates(raw, self._conf, self._classes)
-        kept = suppress(found, len(geometries), self._iou, self._max_det)
-        return self._answers(_to_host(kept), geometries)
+        table = self.keep(raw).cpu().numpy()
+        return self.answers(by_picture(table, len(geometries)), geometries)
 
-    def _answers(
-        self, rows: npt.NDArray[np.float64], geometries: Sequence[Letterbox]
+    @property
+    def max_det(self) -> int:
+        """Most detections of one picture."""
+        return self._max_det
+
+    @torch.inference_mode()
+    def keep(self, raw: torch.Tensor) -> torch.Tensor:
+        """What is left of a batch's predictions after suppression, in one call for all pictures.
+
+        Args:
+            raw: float32 (n, 4 + classes, anchors).
+
+        Returns:
+            float64 (k, `COLUMNS`) on the device of `raw`: see `pipeline.table`. One tensor, so
+            that one copy brings it to main memory.
+        """
+        found = find_candidates(raw, self._conf, self._classes)
+        classes = len(self._labels)
+        kept = suppress(found, len(raw), self._iou, self._max_det, classes=classes)
+        columns = (
+            kept.pictures[:, None].double(),
+            kept.boxes.double(),
+            kept.scores[:, None].double(),
+            kept.classes[:, None].double(),
+        )
+        return torch.cat(columns, 1)
+
+    def answers(
+        self, tables: Sequence[Table], geometries: Sequence[Letterbox]
     ) -> list[tuple[Detection, ...]]:
-        pictures = rows[:, 0].astype(np.intp)
+        """One tuple per picture, best score first, boxes in displayed source pixels.
+
+        Args:
+            tables: each picture's part of what `keep` made.
+            geometries: where each picture lies in the bucket.
+        """
+        rows = np.concatenate([empty(), *tables])
+        ends = np.cumsum([len(table) for table in tables]).tolist()
+        pictures = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
         boxes = _to_source(rows[:, 1:5], pictures, geometries).tolist()
         found = [
             Detection((x1, y1, x2, y2), score, int(class_id), self._labels[int(class_id)])
             for (x1, y1, x2, y2), (score, class_id) in zip(boxes, rows[:, 5:].tolist(), strict=True)
         ]
-        ends = np.bincount(pictures, minlength=len(geometries)).cumsum().tolist()
         return [tuple(found[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
 
 
@@ -102,17 +136,6 @@ def _check_classes(classes: Sequence[int], labels: Mapping[int, str]) -> None:
             f"classes {unknown} are not among the model's: "
             + ", ".join(f"{class_id} {label}" for class_id, label in sorted(labels.items()))
         )
-
-
-def _to_host(kept: Candidates) -> npt.NDArray[np.float64]:
-    """float64 (k, 7): picture, x1, y1, x2, y2, score, class. One table, so one copy."""
-    columns = (
-        kept.pictures[:, None].double(),
-        kept.boxes.double(),
-        kept.scores[:, None].double(),
-        kept.classes[:, None].double(),
-    )
-    return torch.cat(columns, 1).cpu().numpy()
 
 
 def _to_source(

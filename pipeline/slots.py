@@ -1,72 +1,51 @@
-"""The device: three stages with a thread each, and slots that batches pass through them in.
+"""The device without a GPU: three stages with a thread each, and slots that batches pass through.
 
 A slot is taken when a batch starts, handed from the decode stage to the model stage, and free again
 when the model's results have left it; post-processing works on those results and does not hold the
-slot. So while one batch infers, the next is decoded into the other slot.
+slot. So while one batch infers, the next is decoded into the other slot. On a GPU:
+`pipeline/slots_cuda.py`.
 """
 
 from __future__ import annotations
 
-import logging
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass
 
 import torch
 
+from pipeline.batch_work import Work, decode_batch, finished, take_errors
 from pipeline.guard import Guard, Unguarded
-from pipeline.isolate import Piece, isolate, most_that_fit
-from pipeline.item import Batch, Outcome, StageTimes
+from pipeline.isolate import isolate
+from pipeline.item import Batch
 from pipeline.journal import Stage
 from pipeline.letterbox import PAD_VALUE
 from pipeline.native_calls import NativeCalls
 from pipeline.ports import BatchDone, Clock, Lane
-from pipeline.slot import Slot, SlotState
-from pipeline.witness import harmless
-from schemas.errors import FatalError, PoisonError, Reason, TransientError
+from pipeline.slot import HostSlot, SlotState
+from pipeline.stage_threads import StageThreads
+from schemas.errors import FatalError
 from schemas.result import Detection
 
-T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Work(Work):
+    """A batch with its slot, and the predictions of its good rows, in order."""
 
-
-@dataclass(slots=True, eq=False)
-class _Work:
-    """A batch on its way through the stages. Only the stage that holds it writes to it."""
-
-    batch: Batch
-    slot: Slot
-    started_at: float
-    decode_s: float = 0.0
-    infer_s: float = 0.0
-    errors: list[PoisonError | None] = field(default_factory=list[PoisonError | None])
-    attempts: list[int] = field(default_factory=list[int])
-    """Per item of the batch: how often it was run."""
-    fits: int | None = None
-    """See `BatchDone.fits`."""
-    rows: list[int] = field(default_factory=list[int])
-    """Indices of `batch.items` that were decoded, in order."""
+    slot: HostSlot
     raw: torch.Tensor | None = None
-    """Predictions of `rows`, in order."""
-
-
-_Stage = Callable[[_Work], None]
 
 
 class ThreadedDevice:
     """A device whose stages (decode, model, post) each have a thread of their own.
 
-    Implements the `Device` port for CPU tensors and for CUDA tensors on the default CUDA stream.
+    Implements the `Device` port for tensors in main memory.
 
     Args:
         lanes: route name → decoder, model and post-processor. Each is used by one thread only.
         slots: batches between start and the end of their model stage, ≥ 1.
-        torch_device: where the slots' input tensors live.
         guard: stands around every native call.
         clock: monotonic seconds.
     """
@@ -76,28 +55,20 @@ class ThreadedDevice:
         lanes: Mapping[str, Lane],
         *,
         slots: int = 2,
-        torch_device: str = "cpu",
         guard: Guard | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._lanes = lanes
-        self._native = NativeCalls(guard or Unguarded(), cuda=torch_device.startswith("cuda"))
+        self._native = NativeCalls(guard or Unguarded(), cuda=False)
         self._clock = clock
         self._lock = threading.Lock()
-        self._slots = [Slot(index, torch.device(torch_device)) for index in range(slots)]
+        self._slots = [HostSlot(index) for index in range(slots)]
         self._done: deque[BatchDone] = deque()
         self._failure: FatalError | None = None
         self._notify: Callable[[], None] = lambda: None
-        # No queue can hold more batches than there are slots, post excepted: there the engine's
-        # credits bound them.
-        self._decoding: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._inferring: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._finishing: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._threads = [
-            self._stage("decode", self._decoding, self._decode, self._inferring),
-            self._stage("model", self._inferring, self._infer, self._finishing),
-            self._stage("post", self._finishing, self._finish, None),
-        ]
+        self._stages = StageThreads[_Work](
+            [("decode", self._decode), ("model", self._infer), ("post", self._finish)], self._fail
+        )
 
     @property
     def free_slots(self) -> int:
@@ -122,7 +93,7 @@ class ThreadedDevice:
             if slot is None:
                 raise RuntimeError("no free slot")
             slot.enter(SlotState.DECODING)
-        self._decoding.put(_Work(batch, slot, self._clock()))
+        self._stages.put(_Work(batch, self._clock(), slot=slot))
 
     def collect(self) -> list[BatchDone]:
         done: list[BatchDone] = []
@@ -132,84 +103,27 @@ class ThreadedDevice:
 
     def close(self) -> None:
         """Each stage ends after the work before it."""
-        self._decoding.put(None)
+        self._stages.close()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the threads after `close`, then close the decoders. True when all ended."""
-        deadline = self._clock() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - self._clock()))
-        if any(thread.is_alive() for thread in self._threads):
+        if not self._stages.join(timeout_s):
             return False
         for lane in self._lanes.values():
             lane.decoder.close()
         return True
-
-    def _stage(
-        self,
-        name: str,
-        inbox: queue.SimpleQueue[_Work | None],
-        work_on: _Stage,
-        outbox: queue.SimpleQueue[_Work | None] | None,
-    ) -> threading.Thread:
-        def run() -> None:
-            try:
-                while (work := inbox.get()) is not None:
-                    work_on(work)
-                    if outbox is not None:
-                        outbox.put(work)
-            except FatalError as error:
-                self._fail(FatalError(f"the {name} stage: {error}"))
-            except Exception as error:
-                log.exception("the %s stage failed", name)
-                self._fail(FatalError(f"the {name} stage: {type(error).__name__}: {error}"))
-            finally:
-                if outbox is not None:
-                    outbox.put(None)  # the stages behind end too
-
-        thread = threading.Thread(target=run, name=f"device-{name}", daemon=True)
-        thread.start()
-        return thread
 
     def _fail(self, error: FatalError) -> None:
         self._failure = error
         self._notify()
 
     def _decode(self, work: _Work) -> None:
-        batch = work.batch
-        out = work.slot.frames(batch.bucket)
         began = self._clock()
-        self._decode_items(work, out)
+        out = work.slot.frames(work.batch.bucket)
+        decode_batch(work, self._lanes[work.batch.route].decoder, out, self._native)
         work.decode_s = self._clock() - began
-        work.rows = [index for index, error in enumerate(work.errors) if error is None]
-        if work.rows and len(work.rows) < len(batch.items):
-            # Close the gaps that undecodable pictures left, so that the model sees good rows only.
-            out[: len(work.rows)] = out[work.rows]
         with self._lock:
             work.slot.enter(SlotState.DECODED)
-
-    def _decode_items(self, work: _Work, out: torch.Tensor) -> None:
-        items, decoder = work.batch.items, self._lanes[work.batch.route].decoder
-
-        def decode(start: int, stop: int) -> list[PoisonError | None]:
-            chosen = items[start:stop]
-            return self._native.run(
-                Stage.DECODE, chosen, lambda: decoder.decode(chosen, out[start:stop])
-            )
-
-        def healthy() -> bool:
-            witness = [harmless(items[0])]
-            row = torch.empty_like(out[:1])
-            return self._native.works(Stage.DECODE, lambda: decoder.decode(witness, row))
-
-        pieces = isolate(len(items), decode, healthy, self._native.pause)
-        for piece in pieces:
-            work.attempts += [piece.attempts] * (piece.stop - piece.start)
-            if piece.error is not None:
-                work.errors.append(_traced(piece.error, Stage.DECODE, Reason.INTERNAL_ERROR))
-            else:
-                work.errors += piece.value or []
-        work.fits = most_that_fit(pieces)
 
     def _infer(self, work: _Work) -> None:
         with self._lock:
@@ -226,50 +140,25 @@ class ThreadedDevice:
         model = self._lanes[work.batch.route].model
         frames = work.slot.frames(work.batch.bucket)
 
-        def forward(rows: torch.Tensor) -> torch.Tensor:
-            raw = model.infer(rows)
-            if raw.is_cuda:
-                torch.cuda.current_stream(raw.device).synchronize()
-            return raw
-
         def infer(start: int, stop: int) -> torch.Tensor:
             chosen = [work.batch.items[index] for index in work.rows[start:stop]]
-            return self._native.run(Stage.INFER, chosen, lambda: forward(frames[start:stop]))
+            return self._native.run(Stage.INFER, chosen, lambda: model.infer(frames[start:stop]))
 
         def healthy() -> bool:
             blank = torch.full_like(frames[:1], PAD_VALUE)
-            return self._native.works(Stage.INFER, lambda: forward(blank))
+            return self._native.works(Stage.INFER, lambda: model.infer(blank))
 
         pieces = isolate(len(work.rows), infer, healthy, self._native.pause)
-        self._take_errors(work, pieces, Stage.INFER)
+        take_errors(work, pieces, Stage.INFER)
         good = [piece.value for piece in pieces if piece.value is not None]
         work.raw = good[0] if len(good) == 1 else torch.cat(good) if good else None
 
     def _finish(self, work: _Work) -> None:
-        batch = work.batch
         began = self._clock()
         detections = self._detections(work)
         finished_at = self._clock()
-        times = StageTimes(
-            started_at=work.started_at,
-            finished_at=finished_at,
-            decode_s=work.decode_s,
-            infer_s=work.infer_s,
-            post_s=finished_at - began,
-        )
-        outcomes = tuple(
-            Outcome(
-                item,
-                detections=detections.get(index, ()),
-                error=work.errors[index],
-                batch=batch,
-                index=index,
-                times=times,
-                attempts=work.attempts[index],
-            )
-            for index, item in enumerate(batch.items)
-        )
-        self._done.append(BatchDone(batch, outcomes, times, work.fits))
+        work.post_s = finished_at - began
+        self._done.append(finished(work, detections, finished_at))
         self._notify()
 
     def _detections(self, work: _Work) -> dict[int, tuple[Detection, ...]]:
@@ -295,37 +184,6 @@ class ThreadedDevice:
             )
 
         pieces = isolate(len(work.rows), post, healthy, self._native.pause)
-        self._take_errors(work, pieces, Stage.POST)
+        take_errors(work, pieces, Stage.POST)
         rows = [row for piece in pieces if piece.value is not None for row in piece.value]
         return dict(zip(work.rows, rows, strict=True))
-
-    @staticmethod
-    def _take_errors(work: _Work, pieces: list[Piece[T]], stage: Stage) -> None:
-        """Turn the culprits among `work.rows` into errors and keep the others.
-
-        Raises:
-            FatalError: a row alone found no memory. All rows of a bucket need the same, so it is
-                not the frame's doing.
-        """
-        kept: list[int] = []
-        for piece in pieces:
-            indices = work.rows[piece.start : piece.stop]
-            for index in indices:
-                work.attempts[index] += piece.attempts - 1
-            if piece.error is None:
-                kept.extend(indices)
-            elif isinstance(piece.error, TransientError):
-                raise FatalError(f"not even for one frame: {piece.error}")
-            else:
-                work.errors[indices[0]] = _traced(piece.error, stage, Reason.INFERENCE_FAILED)
-        work.rows = kept
-        fits = most_that_fit(pieces)
-        if fits is not None:
-            work.fits = fits if work.fits is None else min(fits, work.fits)
-
-
-def _traced(error: Exception, stage: Stage, code: Reason) -> PoisonError:
-    """The dead letter of the one frame that made its batch fail."""
-    if isinstance(error, PoisonError):
-        return error
-    return PoisonError(code, f"{type(error).__name__}: {error}", stage=stage.value)

@@ -328,8 +328,12 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         name: auto (cuda if there is one), cpu, cuda or cuda:N.
-        slots: batches on the device at once, 1 to 8; two overlap decoding with inference.
-        decoder: auto, opencv or dali.
+        slots: batches on the device at once, 1 to 8; two overlap decoding with inference, a third
+            on a GPU the return of results.
+        decoder: auto, opencv, dali or torchvision (JPEGs on a GPU without DALI).
+        hw_decoder_load: share of a batch's JPEGs that DALI gives to the GPU's JPEG engine, where it
+            has one, 0 to 1.
+        cuda_graphs: on a GPU, record the model's run for each bucket and batch size at the start.
         decode_threads: threads that decode; 0 lets the worker choose.
         model_threads: threads inside the model on a CPU; 0 lets torch choose.
         stage_timeout_ms: longest time of one call into a decoder or the model, milliseconds. A call
@@ -338,7 +342,9 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     name: DeviceName = "auto"
     slots: Annotated[int, Meta(ge=1, le=8)] = 2
-    decoder: Literal["auto", "opencv", "dali"] = "auto"
+    decoder: Literal["auto", "opencv", "dali", "torchvision"] = "auto"
+    hw_decoder_load: Unit = 0.9
+    cuda_graphs: bool = True
     decode_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     model_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     stage_timeout_ms: Millis = 30_000

@@ -13,13 +13,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from prometheus_client import disable_created_metrics
 
 from pipeline.batcher import Batcher
 from pipeline.engine import Engine
-from pipeline.ports import Lane
+from pipeline.ports import Lane, Model
 from pipeline.surface import Surface
 from pipeline.window import make_policy
 from schemas.settings import RouteSettings, Settings
@@ -28,9 +27,6 @@ from workers.exits import EXIT_FAILED
 from workers.logs import configure, get_log
 from workers.safety import Safety
 from workers.worker import Worker
-
-if TYPE_CHECKING:
-    from pipeline.model import YoloModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +102,15 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
     """What the worker is made with."""
 
     def make_engine(deliver: Deliver, fail: Fail) -> EnginePort:
-        from pipeline.slots import ThreadedDevice  # noqa: PLC0415
+        from pipeline.devices import make_device  # noqa: PLC0415
 
         surface = Surface()
         # Watched from here on: loading and warming up may take longer than any frame.
         safety.guard.start()
-        device = ThreadedDevice(
+        device = make_device(
             loaded.lanes,
-            slots=settings.device.slots,
             torch_device=loaded.torch_device,
+            slots=settings.device.slots,
             guard=safety.guard,
         )
         return Engine(
@@ -129,27 +125,35 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
     return Machinery(make_engine, models, safety.suspects)
 
 
-def _load_route(settings: Settings, route: RouteSettings, device: str) -> YoloModel:
+def _load_route(settings: Settings, route: RouteSettings, device: str) -> Model:
+    from pipeline.devices import with_graphs  # noqa: PLC0415
     from pipeline.model import load_model  # noqa: PLC0415
 
-    model = load_model(
+    loaded = load_model(
         route.model,
         device=device,
         conf=route.conf,
         iou=route.iou,
         threads=settings.device.model_threads,
     )
+    model = with_graphs(loaded, wanted=settings.device.cuda_graphs)
     model.warm_up(bucket_table(route).buckets)
     return model
 
 
-def _lane(settings: Settings, route: RouteSettings, model: YoloModel) -> Lane:
-    from pipeline.decoders import make_decoder  # noqa: PLC0415
+def _lane(settings: Settings, route: RouteSettings, model: Model) -> Lane:
+    from pipeline.decoders import fills_gpu, make_decoder  # noqa: PLC0415
     from pipeline.postprocess import YoloPostprocessor  # noqa: PLC0415
 
     threads = settings.device.decode_threads or len(os.sched_getaffinity(0))
+    decoder = make_decoder(
+        settings.device.decoder,
+        threads=threads,
+        device=str(model.device),
+        hw_decoder_load=settings.device.hw_decoder_load,
+    )
     return Lane(
-        decoder=make_decoder(settings.device.decoder, threads=threads, device=str(model.device)),
+        decoder=decoder,
         model=model,
         postprocessor=YoloPostprocessor(
             model.labels,
@@ -158,6 +162,8 @@ def _lane(settings: Settings, route: RouteSettings, model: YoloModel) -> Lane:
             max_det=route.max_det,
             classes=route.classes,
         ),
+        decodes_on_gpu=fills_gpu(decoder),
+        buckets=bucket_table(route).buckets,
     )
 
 

@@ -12,9 +12,11 @@ import pytest
 from pipeline.item import Batch, Item
 from pipeline.ports import BatchDone, Device, Lane
 from pipeline.slots import ThreadedDevice
+from pipeline.slots_cuda import CudaDevice
 from schemas.result import ClosedBy
 from tests.builders import SMALL, an_item
 from tests.fakes.clock import VirtualClock
+from tests.fakes.cuda import FakeCuda
 from tests.fakes.device import FakeDevice
 from tests.fakes.lane import FakeDecoder, FakeModel, FakePostprocessor
 
@@ -81,7 +83,7 @@ class ThreadedRig:
         self.model.before = lambda levels: self._pass_gate()
         self.decoder = FakeDecoder()
         lane = Lane(self.decoder, self.model, FakePostprocessor())
-        self.device = ThreadedDevice({"default": lane})
+        self.device: Device = ThreadedDevice({"default": lane})
         self.changed = threading.Condition()
         self.notified = 0
         self.device.listen(self._count)
@@ -105,14 +107,38 @@ class ThreadedRig:
             assert self.changed.wait_for(condition, DEADLINE_S)
 
 
-@pytest.fixture(params=[FakeRig, ThreadedRig], ids=["fake", "threads"])
+class CudaRig(ThreadedRig):
+    """The CUDA device, on streams that are checked for hazards. Stage times are virtual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device.close()
+        assert self.device.join(DEADLINE_S)
+        self.cuda = FakeCuda({"copy": 1.0, "compute": 2.0, "results": 0.5})
+        lane = Lane(self.decoder, self.model, FakePostprocessor(), buckets=(SMALL,))
+        self.device = CudaDevice({"default": lane}, self.cuda, slots=2, clock=self.cuda.now)
+        self.device.listen(self._count)
+
+    def hold(self) -> None:
+        self.cuda.hold("compute")
+
+    def release(self) -> None:
+        self.cuda.release()
+
+
+RIGS = [FakeRig, ThreadedRig, CudaRig]
+
+
+@pytest.fixture(params=RIGS, ids=["fake", "threads", "cuda-streams"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     rig: Rig = request.param()
     yield rig
     rig.release()
     rig.device.close()
-    if isinstance(rig.device, ThreadedDevice):
+    if not isinstance(rig, FakeRig):
         assert rig.device.join(DEADLINE_S)
+    if isinstance(rig, CudaRig):
+        assert not rig.cuda.hazards
 
 
 def finish(rig: Rig, count: int) -> list[BatchDone]:

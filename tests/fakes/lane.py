@@ -11,6 +11,7 @@ from pipeline.bucket import Bucket
 from pipeline.item import Item
 from pipeline.letterbox import Letterbox
 from pipeline.ports import Lane
+from pipeline.table import COLUMNS, Table, by_picture
 from schemas.errors import PoisonError, Reason
 from schemas.result import Detection, ModelInfo
 
@@ -58,6 +59,12 @@ class FakeModel:
         pass
 
     def infer(self, frames: torch.Tensor) -> torch.Tensor:
+        return self.forward(frames)
+
+    def kept(self) -> object:
+        return None
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
         self.threads.add(threading.get_ident())
         levels = [int(level) for level in frames[:, 0, 0, 0]]
         self.before(levels)
@@ -66,13 +73,35 @@ class FakeModel:
 
 
 class FakePostprocessor:
-    """One detection per row, its class the grey level."""
+    """One detection per row, its class the grey level; `before` and `before_answers` may raise."""
+
+    max_det = 1
+
+    def __init__(self) -> None:
+        self.before: Callable[[torch.Tensor], None] = lambda raw: None
+        self.before_answers: Callable[[Sequence[Table]], None] = lambda tables: None
 
     def detections(
         self, raw: torch.Tensor, geometries: Sequence[Letterbox]
     ) -> list[tuple[Detection, ...]]:
-        assert len(raw) == len(geometries)
-        return [(Detection((0.0, 0.0, 1.0, 1.0), 0.5, int(row[0, 0]), "grey"),) for row in raw]
+        return self.answers(by_picture(self.keep(raw).numpy(), len(raw)), geometries)
+
+    def keep(self, raw: torch.Tensor) -> torch.Tensor:
+        self.before(raw)
+        table = torch.zeros((len(raw), COLUMNS), dtype=torch.float64)
+        table[:, 0] = torch.arange(len(raw))
+        table[:, 6] = raw[:, 0, 0]
+        return table
+
+    def answers(
+        self, tables: Sequence[Table], geometries: Sequence[Letterbox]
+    ) -> list[tuple[Detection, ...]]:
+        assert len(tables) == len(geometries)
+        self.before_answers(tables)
+        return [
+            tuple(Detection((0.0, 0.0, 1.0, 1.0), 0.5, int(row[6]), "grey") for row in table)
+            for table in tables
+        ]
 
 
 def a_lane() -> Lane:

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("nvidia.dali", reason="DALI is not installed")
 
-from pipeline import decode_dali
+from pipeline import jpeg_vetting
 from pipeline.decode_dali import DaliDecoder
 from pipeline.item import Header
 from schemas.errors import FatalError, Reason, TransientError
@@ -99,7 +99,7 @@ def test_repairing_a_jpeg_may_fail(
     def fail(_data: object) -> None:
         raise error
 
-    monkeypatch.setattr(decode_dali, "repaired", fail)
+    monkeypatch.setattr(jpeg_vetting, "repaired", fail)
     work = item(jpeg(SMALL)[:-2], Encoding.JPEG, INTO)
     if refused:
         (found,) = DaliDecoder().decode([work], rows(1))

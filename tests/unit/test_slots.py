@@ -16,7 +16,7 @@ from pipeline.item import Batch, Item
 from pipeline.journal import Stage
 from pipeline.ports import BatchDone, Lane
 from pipeline.retry import Backoff
-from pipeline.slot import Slot, SlotState
+from pipeline.slot import HostSlot, SlotState
 from pipeline.slots import ThreadedDevice
 from schemas.errors import FatalError, Reason, TransientError
 from schemas.result import ClosedBy
@@ -294,7 +294,7 @@ def test_closing_ends_the_threads_and_closes_decoders() -> None:
 
 
 def test_slot_states_follow_one_path() -> None:
-    slot = Slot(0, torch.device("cpu"))
+    slot = HostSlot(0)
     for state in (SlotState.DECODING, SlotState.DECODED, SlotState.INFERRING, SlotState.FREE):
         slot.enter(state)
     with pytest.raises(RuntimeError, match="free → inferring"):
@@ -302,7 +302,7 @@ def test_slot_states_follow_one_path() -> None:
 
 
 def test_a_slot_allocates_only_for_a_larger_bucket() -> None:
-    slot = Slot(0, torch.device("cpu"))
+    slot = HostSlot(0)
     large = slot.frames(LARGE)
     assert large.shape == (LARGE.max_batch, LARGE.height, LARGE.width, 3)
     small = slot.frames(SMALL)

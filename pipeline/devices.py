@@ -1,0 +1,43 @@
+"""The device that a worker's batches run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from pipeline.cuda_graphs import GraphableModel, GraphedModel, TorchGraphs
+from pipeline.cuda_runtime import TorchCuda
+from pipeline.guard import Guard
+from pipeline.ports import Device, Lane, Model
+from pipeline.slots import ThreadedDevice
+from pipeline.slots_cuda import CudaDevice
+
+
+def make_device(
+    lanes: Mapping[str, Lane], *, torch_device: str, slots: int, guard: Guard
+) -> Device:
+    """The device for these lanes, its threads started. On a GPU every bucket's largest batch runs
+    once before.
+
+    Args:
+        lanes: by route name; all on one device.
+        torch_device: `cpu`, `cuda` or `cuda:N`.
+        slots: see `ThreadedDevice` and `CudaDevice`.
+        guard: stands around every native call.
+
+    Raises:
+        FatalError: the GPU failed.
+    """
+    where = torch.device(torch_device)
+    if where.type == "cpu":
+        return ThreadedDevice(lanes, slots=slots, guard=guard)
+    return CudaDevice(lanes, TorchCuda(where), slots=slots, guard=guard)
+
+
+def with_graphs(model: GraphableModel, *, wanted: bool) -> Model:
+    """The model behind CUDA graphs, where they are wanted and it runs on a GPU. They are recorded
+    when it warms up."""
+    if not wanted or model.device.type != "cuda":
+        return model
+    return GraphedModel(model, TorchGraphs(model.device))
