@@ -42,7 +42,7 @@ def broken_records(jpeg: bytes) -> tuple[BrokenRecord, ...]:
         BrokenRecord("later version", later, Reason.UNSUPPORTED_VERSION),
         BrokenRecord("empty", b"", Reason.EMPTY_RECORD),
         BrokenRecord("PNG claiming 4 gigapixels", _bomb(65_500), Reason.TOO_MANY_PIXELS),
-        BrokenRecord("GIF", b"GIF89a\x01\x00\x01\x00\x00\x00\x00;", Reason.UNSUPPORTED_ENCODING),
+        BrokenRecord("PDF", b"%PDF-1.7\n%%EOF\n", Reason.UNSUPPORTED_ENCODING),
     )
 
 

@@ -32,8 +32,9 @@ from pipeline.pixel_budget import DECODING_PIXELS, DECODING_PIXELS_ON_GPU, withi
 from pipeline.png_stream import unpacks_too_far
 from pipeline.probe_webp import EXIF_FLAG
 from schemas.errors import FatalError, PoisonError
-from schemas.frame import RAW_ENCODINGS, Encoding
+from schemas.frame import Encoding
 
+_ENCODINGS = frozenset({Encoding.JPEG, Encoding.PNG, Encoding.WEBP})
 _PNG_EXIF = re.compile(rb"eXIf")
 _WEBP_FLAGS_AT = 20
 _FED_BATCHES = 8
@@ -43,11 +44,11 @@ _FED_BATCHES = 8
 class DaliDecoder:
     """Decodes with DALI. `device_id` None means the CPU, else the GPU of that number.
 
-    Takes every kind of encoded picture but two, which are refused and belong to the next decoder
-    of the ladder. PNG and WebP files that carry EXIF: DALI's own readers allocate what a chunk's
+    Takes JPEG, PNG and WebP; other encodings, and raw frames, are refused and belong to the next
+    decoder of the ladder: what cameras do not send need not meet one more parser. So are two kinds
+    of those three. PNG and WebP files that carry EXIF: DALI's own readers allocate what a chunk's
     length claims (4 GB for a record of 2 KB), while the EXIF of a JPEG is bounded by its segment.
-    CMYK: without Adobe's marker DALI shows the negative of what OpenCV shows (117 grey levels). Raw
-    frames are left to the next decoder as well: there is nothing to decode.
+    CMYK: without Adobe's marker DALI shows the negative of what OpenCV shows (117 grey levels).
     """
 
     def __init__(
@@ -241,8 +242,8 @@ def _inputs(orders: Sequence[_Order]) -> dict[str, object]:
 
 def _vetted(item: Item) -> memoryview | bytes | PoisonError:
     """The bytes that DALI may see, or why it may not."""
-    if item.header.encoding in RAW_ENCODINGS:
-        return failure("a raw frame is left to the next decoder")
+    if item.header.encoding not in _ENCODINGS:
+        return failure(f"{item.header.encoding} is left to the next decoder")
     data = item.frame.data
     if len(data) == 0:
         return failure("the picture is empty")

@@ -1,4 +1,5 @@
-"""The OpenCV decoder: every format, on the CPU, one picture per thread. The reference.
+"""The OpenCV decoder: every format, on the CPU, one picture per thread. The reference (GIF is read
+by Pillow, to the same pixels).
 
 Its rows equal `cv2.imdecode(data, IMREAD_COLOR)` followed by Ultralytics' `LetterBox(auto=False)`
 and a swap to RGB, bit for bit.
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import cast
 
 import cv2
 import numpy as np
 import torch
 
 from pipeline.decode_failure import failure, opencv_failure, out_of_memory
+from pipeline.decode_gif import decode_gif
 from pipeline.decode_raw import place_raw
 from pipeline.item import Item
 from pipeline.jpeg_repair import repaired
@@ -21,6 +24,7 @@ from pipeline.orientation import UPRIGHT, turn_of
 from pipeline.pixel_budget import DECODING_PIXELS, PixelBudget, stored_pixels
 from pipeline.place import Pixels, place
 from pipeline.png_stream import unpacks_too_far
+from pipeline.tiff_directory import TiffDirectory
 from schemas.errors import PoisonError
 from schemas.frame import RAW_ENCODINGS, Encoding
 
@@ -43,6 +47,8 @@ class OpenCvDecoder:
         if threads < 1:
             raise ValueError(f"threads must be ≥ 1, not {threads}")
         cv2.setNumThreads(1)
+        # What it says of a picture is said in the dead letter, and nobody may fill the log.
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
         self._pool = ThreadPoolExecutor(threads, "decode") if threads > 1 else None
         self._budget = PixelBudget(DECODING_PIXELS)
         self._staging: torch.Tensor | None = None
@@ -124,7 +130,16 @@ def _read(item: Item) -> Pixels | PoisonError:
         return failure("the picture is empty")
     if unpacks_too_far(item):
         return failure("the PNG holds far more than its picture")
-    pixels = imdecode(data)
+    if header.encoding is Encoding.GIF:
+        pixels = decode_gif(data)
+    elif header.encoding is Encoding.TIFF:
+        pixels = _read_tiff(data)
+    elif header.encoding is Encoding.AVIF:
+        pixels = _read_avif(data)
+    else:
+        pixels = imdecode(data)
+    if isinstance(pixels, PoisonError):
+        return pixels
     if pixels is None and header.encoding is Encoding.JPEG:
         whole = repaired(data)
         pixels = None if whole is None or whole is data else imdecode(whole)
@@ -134,6 +149,22 @@ def _read(item: Item) -> Pixels | PoisonError:
     if (width, height) != (header.coded_width, header.coded_height):
         claimed = f"{header.coded_width}×{header.coded_height}"
         return failure(f"the header says {claimed} pixels, the picture has {width}×{height}")
+    return pixels
+
+
+def _read_tiff(data: memoryview) -> Pixels | PoisonError | None:
+    try:
+        return imdecode(TiffDirectory(data).upright())
+    except PoisonError as error:
+        return failure(error.detail)
+
+
+def _read_avif(data: memoryview) -> Pixels | None:
+    """OpenCV 5.0 gives blue first, also when asked for red first, where the AVIF has alpha."""
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    pixels = cast("Pixels | None", cv2.imdecode(np.frombuffer(data, np.uint8), flags))
+    if pixels is not None:
+        pixels = cast("Pixels", cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
     return pixels
 
 

@@ -7,35 +7,36 @@ work is bounded whatever the bytes are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.item import Header
+from pipeline.probe_avif import read_avif
+from pipeline.probe_bmp import read_bmp
+from pipeline.probe_gif import read_gif
 from pipeline.probe_jpeg import read_jpeg
 from pipeline.probe_png import read_png
 from pipeline.probe_raw import read_raw
 from pipeline.probe_refusal import refusal, truncated
+from pipeline.probe_tiff import read_tiff
 from pipeline.probe_webp import read_webp
 from schemas.errors import Reason
 from schemas.frame import RAW_ENCODINGS, Encoding, FrameMessage
+from schemas.magic import refused_format, sniff
 
-_MARKS: dict[Encoding, tuple[tuple[int, bytes], ...]] = {
-    Encoding.JPEG: ((0, b"\xff\xd8\xff"),),
-    Encoding.PNG: ((0, b"\x89PNG\r\n\x1a\n"),),
-    Encoding.WEBP: ((0, b"RIFF"), (8, b"WEBP")),
+_Marks = tuple[tuple[int, bytes], ...]
+"""(offset, bytes) that such a picture must have."""
+
+_MARKS: dict[Encoding, tuple[_Marks, ...]] = {
+    Encoding.JPEG: (((0, b"\xff\xd8\xff"),),),
+    Encoding.PNG: (((0, b"\x89PNG\r\n\x1a\n"),),),
+    Encoding.WEBP: (((0, b"RIFF"), (8, b"WEBP")),),
+    Encoding.BMP: (((0, b"BM"),),),
+    Encoding.TIFF: tuple(((0, mark),) for mark in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    Encoding.GIF: (((0, b"GIF87a"),), ((0, b"GIF89a"),)),
+    Encoding.AVIF: (((4, b"ftyp"),),),
 }
-"""Encoding → (offset, bytes) that such a picture must have."""
-
-_OTHER_MARKS: tuple[tuple[str, int, bytes], ...] = (
-    ("GIF", 0, b"GIF8"),
-    ("BMP", 0, b"BM"),
-    ("TIFF", 0, b"II*\0"),
-    ("TIFF", 0, b"MM\0*"),
-    ("AVIF or HEIF", 4, b"ftyp"),
-    ("JPEG 2000", 0, b"\0\0\0\x0cjP  "),
-    ("JPEG XL", 0, b"\xff\x0a"),
-    ("JPEG XL", 0, b"\0\0\0\x0cJXL "),
-)
-"""Formats known by name only, so that a dead letter says what the bytes are."""
+"""Encoding → the forms in which such a picture begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,38 +75,47 @@ def _read(frame: FrameMessage, limits: ProbeLimits) -> Header:
     data, encoding = frame.data, frame.encoding
     if encoding in RAW_ENCODINGS:
         return read_raw(frame)
-    marks = _MARKS.get(encoding)
-    if marks is None:
+    if encoding not in _MARKS:
         raise refusal(Reason.UNSUPPORTED_ENCODING, f"this worker does not decode {encoding}")
-    _check_marks(data, encoding, marks)
-    if encoding is Encoding.JPEG:
-        return read_jpeg(data, limits.max_scans, limits.max_pixels)
-    if encoding is Encoding.PNG:
-        return read_png(data)
-    return read_webp(data)
+    _check_marks(data, encoding)
+    if encoding in _READERS:
+        return _READERS[encoding](data, limits.max_pixels)
+    scanned = read_jpeg if encoding is Encoding.JPEG else read_tiff
+    return scanned(data, limits.max_scans, limits.max_pixels)
 
 
-def _check_marks(
-    data: memoryview, encoding: Encoding, marks: tuple[tuple[int, bytes], ...]
-) -> None:
-    for at, mark in marks:
-        found = bytes(data[at : at + len(mark)])
-        if found == mark:
-            continue
-        if found == mark[: len(found)]:
-            raise truncated(f"the marks of a {encoding} picture")
-        raise refusal(
-            Reason.ENCODING_MISMATCH, f"the frame says {encoding}, the bytes are {_name(data)}"
-        )
+_READERS: dict[Encoding, Callable[[memoryview, int], Header]] = {
+    Encoding.PNG: lambda data, _: read_png(data),
+    Encoding.WEBP: lambda data, _: read_webp(data),
+    Encoding.GIF: lambda data, _: read_gif(data),
+    Encoding.BMP: read_bmp,
+    Encoding.AVIF: read_avif,
+}
+"""Of formats without scans: the header, from the bytes and the most pixels."""
 
 
-def _name(data: memoryview) -> str:
-    """What the bytes look like, for a human."""
-    head = bytes(data[:16])
-    for encoding, marks in _MARKS.items():
-        if all(head.startswith(mark, at) for at, mark in marks):
-            return encoding.value
-    for name, at, mark in _OTHER_MARKS:
-        if head.startswith(mark, at):
-            return name
-    return "of no known format"
+def _check_marks(data: memoryview, encoding: Encoding) -> None:
+    """Whether the bytes begin like a picture of the encoding.
+
+    Raises:
+        PoisonError: ENCODING_MISMATCH; TRUNCATED_HEADER where the marks are cut.
+    """
+    name = sniff(data)
+    if name is encoding:
+        return
+    other = name or refused_format(data)
+    forms = () if other is not None else _MARKS[encoding]
+    if any(_agrees(data, at, mark, whole=True) for (at, mark), *_ in forms):
+        return  # its reader says what is wrong
+    if any(all(_agrees(data, at, mark) for at, mark in form) for form in forms):
+        raise truncated(f"the marks of a {encoding} picture")
+    raise refusal(
+        Reason.ENCODING_MISMATCH,
+        f"the frame says {encoding}, the bytes are {other or 'of no known format'}",
+    )
+
+
+def _agrees(data: memoryview, at: int, mark: bytes, *, whole: bool = False) -> bool:
+    """Whether the mark stands there, or (unless `whole`) as much of it as there are bytes."""
+    found = bytes(data[at : at + len(mark)])
+    return found == (mark if whole else mark[: len(found)])

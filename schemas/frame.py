@@ -31,6 +31,8 @@ class Encoding(StrEnum):
     WEBP = "webp"
     BMP = "bmp"
     TIFF = "tiff"
+    GIF = "gif"
+    AVIF = "avif"
     RGB24 = "rgb24"
     BGR24 = "bgr24"
     GRAY8 = "gray8"
@@ -110,7 +112,7 @@ class FrameKeys(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         v: version of the format, 1; absent means 1.
-        encoding: one of jpeg png webp bmp tiff rgb24 bgr24 gray8 nv12, lower case; or of a
+        encoding: one of jpeg png webp bmp tiff gif avif rgb24 bgr24 gray8 nv12, lower case; or of a
             segment of video: mp4 mkv ts h264 h265.
         data: the picture's or segment's bytes; required unless uri is there.
         uri: where those bytes are kept, in place of data; at most 2048 characters. Needs sha256

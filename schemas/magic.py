@@ -7,7 +7,7 @@ from schemas.frame import Encoding
 _BMP_INFO_SIZES = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 """Lengths of the known BMP information headers. `BM` alone would claim ordinary text."""
 
-_FIRST_BYTES = frozenset(b"\xff\x89RIMB")
+_FIRST_BYTES = frozenset(b"\xff\x89RIMBG\0")
 """Of the accepted formats. Nearly every record is an envelope and is passed by with one look."""
 
 _STARTS = {
@@ -17,11 +17,11 @@ _STARTS = {
     b"MM\x00*": Encoding.TIFF,
     b"II+\x00": Encoding.TIFF,  # BigTIFF
     b"MM\x00+": Encoding.TIFF,
+    b"GIF87a": Encoding.GIF,
+    b"GIF89a": Encoding.GIF,
 }
 
 _REFUSED_STARTS = {
-    b"GIF87a": "GIF",
-    b"GIF89a": "GIF",
     b"\xff\x0a": "JPEG XL",
     b"\x00\x00\x00\x0cJXL ": "JPEG XL",
     b"\xff\x4f\xff\x51": "JPEG 2000",
@@ -41,8 +41,6 @@ _REFUSED_STARTS = {
 }
 
 _BRANDS = {
-    b"avif": "AVIF",
-    b"avis": "AVIF",
     b"heic": "HEIC",
     b"heix": "HEIC",
     b"hevc": "HEIC",
@@ -54,14 +52,19 @@ _BRANDS = {
 """Major brands of ISO base media files (ISO/IEC 14496-12, `ftyp`); any other is called MP4."""
 
 
+_AVIF_BRANDS = (b"avif", b"avis")
+_HEAD_BYTES = 64
+"""Of an AVIF whose first brand is not its own: as far as its list of brands is looked at."""
+
+
 def sniff(data: memoryview) -> Encoding | None:
     """The encoded format that `data` (unsigned bytes) begins with, or None.
 
-    Looks at the first 18 bytes only; a picture that begins well may still be broken.
+    Looks at the first 64 bytes only; a picture that begins well may still be broken.
     """
     if not data or data[0] not in _FIRST_BYTES:
         return None
-    head = bytes(data[:18])
+    head = bytes(data[:_HEAD_BYTES])
     for start, encoding in _STARTS.items():
         if head.startswith(start):
             return encoding
@@ -69,16 +72,29 @@ def sniff(data: memoryview) -> Encoding | None:
         return Encoding.WEBP
     if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_INFO_SIZES:
         return Encoding.BMP
+    if _is_avif(head):
+        return Encoding.AVIF
     return None
 
 
+def _is_avif(head: bytes) -> bool:
+    """Whether the file names AVIF as its brand, or, being a HEIF, as one of its brands."""
+    if head[4:8] != b"ftyp":
+        return False
+    if head[8:12] in _AVIF_BRANDS:
+        return True
+    end = min(int.from_bytes(head[:4], "big"), len(head))
+    brands = (head[at : at + 4] for at in range(16, end - 3, 4))
+    return head[8:12] in (b"mif1", b"msf1") and any(brand in _AVIF_BRANDS for brand in brands)
+
+
 def refused_format(data: memoryview) -> str | None:
-    """The name of a known format that is not accepted (GIF, AVIF, PDF, MP4…), or None.
+    """The name of a known format that is not accepted (HEIC, PDF, MP4…), or None.
 
     For the detail of a dead letter: it tells the producer what to convert from.
     """
     head = bytes(data[:12])
-    if head[4:8] == b"ftyp":
+    if head[4:8] == b"ftyp" and len(head) == 12:
         return _BRANDS.get(head[8:12], "MP4")
     if head.startswith(b"RIFF") and head[8:12] == b"AVI ":
         return "AVI"

@@ -49,24 +49,24 @@ def picture(width: int, height: int, seed: int = 0) -> Pixels:
 # --- encoders ---------------------------------------------------------------------------------
 
 
-def _save(image: Image.Image, form: str, **options: object) -> bytes:
+def save(image: Image.Image, form: str, **options: object) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, form, **options)
     return buffer.getvalue()
 
 
-def _rgb(pixels: Pixels) -> Image.Image:
+def rgb_image(pixels: Pixels) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(pixels[..., ::-1]))
 
 
-def _with_alpha(image: Image.Image) -> Image.Image:
+def with_alpha(image: Image.Image) -> Image.Image:
     ramp = np.linspace(0, 255, image.width).astype(np.uint8)
     image = image.copy()
     image.putalpha(Image.fromarray(np.tile(ramp, (image.height, 1))))
     return image
 
 
-def _sixteen_bit(pixels: Pixels) -> npt.NDArray[np.uint16]:
+def sixteen_bit(pixels: Pixels) -> npt.NDArray[np.uint16]:
     fine = np.random.default_rng(1).integers(-128, 128, pixels.shape)
     return np.clip(pixels.astype(np.int64) * 257 + fine, 0, 65535).astype(np.uint16)
 
@@ -76,20 +76,20 @@ def _cv_png(pixels: npt.NDArray[np.uint16]) -> bytes:
 
 
 def jpeg(pixels: Pixels, **options: object) -> bytes:
-    return _save(_rgb(pixels), "JPEG", **{"quality": 90, **options})
+    return save(rgb_image(pixels), "JPEG", **{"quality": 90, **options})
 
 
 def png(pixels: Pixels, **options: object) -> bytes:
-    return _save(_rgb(pixels), "PNG", **options)
+    return save(rgb_image(pixels), "PNG", **options)
 
 
 def webp(pixels: Pixels, **options: object) -> bytes:
-    return _save(_rgb(pixels), "WEBP", **{"quality": 85, **options})
+    return save(rgb_image(pixels), "WEBP", **{"quality": 85, **options})
 
 
 def cmyk(pixels: Pixels, *, marked: bool = True) -> bytes:
     """Four colours, with or without Adobe's marker (Pillow writes it)."""
-    data = _save(_rgb(pixels).convert("CMYK"), "JPEG")
+    data = save(rgb_image(pixels).convert("CMYK"), "JPEG")
     at = data.index(b"\xff\xee")
     return data if marked else data[:at] + data[at + 16 :]
 
@@ -137,7 +137,7 @@ PICTURES: dict[str, tuple[Encoding, Callable[[Pixels], bytes]]] = {
     "jpeg-422": (Encoding.JPEG, lambda p: jpeg(p, subsampling=1)),
     "jpeg-444": (Encoding.JPEG, lambda p: jpeg(p, subsampling=0)),
     "jpeg-progressive": (Encoding.JPEG, lambda p: jpeg(p, progressive=True)),
-    "jpeg-gray": (Encoding.JPEG, lambda p: _save(_rgb(p).convert("L"), "JPEG")),
+    "jpeg-gray": (Encoding.JPEG, lambda p: save(rgb_image(p).convert("L"), "JPEG")),
     "jpeg-cmyk": (Encoding.JPEG, cmyk),
     "jpeg-cmyk-unmarked": (Encoding.JPEG, lambda p: cmyk(p, marked=False)),
     "jpeg-rgb": (Encoding.JPEG, lambda p: jpeg(p, keep_rgb=True)),
@@ -148,32 +148,32 @@ PICTURES: dict[str, tuple[Encoding, Callable[[Pixels], bytes]]] = {
     "jpeg-no-tables-no-end": (Encoding.JPEG, lambda p: without_tables(jpeg(p))[:-2]),
     "jpeg-padded": (Encoding.JPEG, lambda p: jpeg(p) + bytes(512)),
     "png-rgb": (Encoding.PNG, png),
-    "png-alpha": (Encoding.PNG, lambda p: _save(_with_alpha(_rgb(p)), "PNG")),
-    "png-gray": (Encoding.PNG, lambda p: _save(_rgb(p).convert("L"), "PNG")),
+    "png-alpha": (Encoding.PNG, lambda p: save(with_alpha(rgb_image(p)), "PNG")),
+    "png-gray": (Encoding.PNG, lambda p: save(rgb_image(p).convert("L"), "PNG")),
     "png-gray-alpha": (
         Encoding.PNG,
-        lambda p: _save(_with_alpha(_rgb(p)).convert("LA"), "PNG"),
+        lambda p: save(with_alpha(rgb_image(p)).convert("LA"), "PNG"),
     ),
-    "png-palette": (Encoding.PNG, lambda p: _save(_rgb(p).quantize(200), "PNG")),
-    "png-palette-4": (Encoding.PNG, lambda p: _save(_rgb(p).quantize(16), "PNG", bits=4)),
+    "png-palette": (Encoding.PNG, lambda p: save(rgb_image(p).quantize(200), "PNG")),
+    "png-palette-4": (Encoding.PNG, lambda p: save(rgb_image(p).quantize(16), "PNG", bits=4)),
     "png-palette-alpha": (
         Encoding.PNG,
-        lambda p: _save(_rgb(p).quantize(32), "PNG", transparency=bytes(range(0, 256, 8))),
+        lambda p: save(rgb_image(p).quantize(32), "PNG", transparency=bytes(range(0, 256, 8))),
     ),
-    "png-1": (Encoding.PNG, lambda p: _save(_rgb(p).convert("1"), "PNG")),
-    "png-16": (Encoding.PNG, lambda p: _cv_png(_sixteen_bit(p))),
-    "png-16-gray": (Encoding.PNG, lambda p: _cv_png(_sixteen_bit(p)[..., 0])),
+    "png-1": (Encoding.PNG, lambda p: save(rgb_image(p).convert("1"), "PNG")),
+    "png-16": (Encoding.PNG, lambda p: _cv_png(sixteen_bit(p))),
+    "png-16-gray": (Encoding.PNG, lambda p: _cv_png(sixteen_bit(p)[..., 0])),
     "png-16-alpha": (
         Encoding.PNG,
-        lambda p: _cv_png(np.dstack([_sixteen_bit(p), _sixteen_bit(p)[..., 0]])),
+        lambda p: _cv_png(np.dstack([sixteen_bit(p), sixteen_bit(p)[..., 0]])),
     ),
     "png-interlaced": (Encoding.PNG, interlaced_png),
     "webp-lossy": (Encoding.WEBP, webp),
     "webp-lossless": (Encoding.WEBP, lambda p: webp(p, lossless=True)),
-    "webp-alpha": (Encoding.WEBP, lambda p: _save(_with_alpha(_rgb(p)), "WEBP", quality=85)),
+    "webp-alpha": (Encoding.WEBP, lambda p: save(with_alpha(rgb_image(p)), "WEBP", quality=85)),
     "webp-lossless-alpha": (
         Encoding.WEBP,
-        lambda p: _save(_with_alpha(_rgb(p)), "WEBP", lossless=True, exact=True),
+        lambda p: save(with_alpha(rgb_image(p)), "WEBP", lossless=True, exact=True),
     ),
 }
 """Kind → encoding and encoder. Every one must be decoded."""
@@ -181,8 +181,8 @@ PICTURES: dict[str, tuple[Encoding, Callable[[Pixels], bytes]]] = {
 
 def animated(pixels: Pixels, form: str) -> bytes:
     """Two frames; `form` is `PNG` or `WEBP`."""
-    other = _rgb(np.ascontiguousarray(pixels[::-1]))
-    return _save(_rgb(pixels), form, save_all=True, append_images=[other], duration=40)
+    other = rgb_image(np.ascontiguousarray(pixels[::-1]))
+    return save(rgb_image(pixels), form, save_all=True, append_images=[other], duration=40)
 
 
 # --- raw frames ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 import torch
 from ultralytics.data.augment import LetterBox
 
+from pipeline.bucket import Bucket
 from pipeline.item import Item
 from pipeline.ports import Decoder
 from schemas.errors import PoisonError
@@ -55,8 +56,11 @@ class Subject:
 
 def reference(item: Item) -> npt.NDArray[np.int16]:
     """The row that a decoder should write: RGB, shape (bucket height, bucket width, 3)."""
-    into = item.bucket
-    pixels = _displayed(item)
+    return reference_of(_displayed(item), item.bucket)
+
+
+def reference_of(pixels: Pixels, into: Bucket) -> npt.NDArray[np.int16]:
+    """The row of a picture as displayed, BGR."""
     placed = LetterBox((into.height, into.width), auto=False, scaleup=True)(image=pixels)
     return placed[..., ::-1].astype(np.int16)
 

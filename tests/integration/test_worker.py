@@ -109,7 +109,7 @@ POISON: dict[Reason, bytes | None] = {
     Reason.RECORD_TOO_LARGE: bytes(20_001),
     Reason.BAD_ENVELOPE: b"\x81\xa1v\x01",
     Reason.UNSUPPORTED_VERSION: b"\x81\xa1v\x02",
-    Reason.UNSUPPORTED_ENCODING: b"GIF89a" + bytes(30),
+    Reason.UNSUPPORTED_ENCODING: b"%PDF-1.7\n" + bytes(30),
     Reason.ENCODING_MISMATCH: envelope("cam", 0, encoding=Encoding.PNG),
     Reason.TRUNCATED_HEADER: a_jpeg()[:30],
     Reason.TOO_MANY_PIXELS: a_jpeg((640, 480)),

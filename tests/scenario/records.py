@@ -34,7 +34,7 @@ def poison() -> Mapping[Reason, bytes]:
         Reason.RECORD_TOO_LARGE: bytes(65 * 1024),
         Reason.BAD_ENVELOPE: b"\x81\xa1",
         Reason.UNSUPPORTED_VERSION: msgpack.packb({"v": 9}),
-        Reason.UNSUPPORTED_ENCODING: b"GIF89a" + bytes(40),
+        Reason.UNSUPPORTED_ENCODING: b"%PDF-1.7\n" + bytes(40),
         Reason.ENCODING_MISMATCH: envelope("poisoner", 0, encoding=Encoding.PNG),
         Reason.TRUNCATED_HEADER: truncated,
         Reason.BAD_HEADER: sized_png(1 << 31, 1),

@@ -41,6 +41,8 @@ from tests.builders_pictures import (
 )
 
 PROBED = (Encoding.JPEG, Encoding.PNG, Encoding.WEBP)
+FORMATS_PROBED = (Encoding.BMP, Encoding.TIFF, Encoding.GIF, Encoding.AVIF)
+"""These have a test file each; see test_probe_formats.py."""
 SMALL = picture(61, 41)
 ENCODED = {
     "jpeg": (Encoding.JPEG, oriented(SMALL, Encoding.JPEG, 6)),
@@ -168,7 +170,9 @@ def test_any_damage_is_refused_or_read(
 # --- refusals by name ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", [e for e in Encoding if e not in {*PROBED, *RAW_ENCODINGS}])
+@pytest.mark.parametrize(
+    "encoding", [e for e in Encoding if e not in {*PROBED, *FORMATS_PROBED, *RAW_ENCODINGS}]
+)
 def test_other_encodings_are_refused_by_name(encoding: Encoding) -> None:
     with pytest.raises(PoisonError, match=encoding.value) as caught:
         read(b"x" * 64, encoding)
@@ -178,10 +182,12 @@ def test_other_encodings_are_refused_by_name(encoding: Encoding) -> None:
 @pytest.mark.parametrize(
     ("data", "name"),
     [
-        (b"GIF89a" + bytes(30), "GIF"),
-        (b"BM" + bytes(30), "BMP"),
-        (b"II*\0" + bytes(30), "TIFF"),
-        (b"\0\0\0\x1cftypavif" + bytes(30), "AVIF"),
+        (b"GIF89a" + bytes(30), "gif"),
+        (b"BM" + bytes(12) + b"\x28" + bytes(30), "bmp"),
+        (b"II*\0" + bytes(30), "tiff"),
+        (b"\0\0\0\x1cftypavif" + bytes(30), "avif"),
+        (b"\0\0\0\x1cftypheic" + bytes(30), "HEIC"),
+        (b"\xff\x0a" + bytes(30), "JPEG XL"),
         (b"nothing that anybody knows", "no known format"),
     ],
 )
