@@ -121,7 +121,7 @@ def read_items(data: memoryview) -> tuple[int, dict[int, AvifItem]]:
                 raise bad_header("the AVIF describes itself twice")
             meta = payload
     if meta is None:
-        raise bad_header("the AVIF does not say what it holds")
+        raise truncated("what the AVIF says of its items")
     parts = _parts(_Reader(meta).rest())
     items = _named(parts.get(b"iinf"))
     _give_properties(items, parts.get(b"iprp"))

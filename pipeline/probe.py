@@ -105,7 +105,7 @@ def _check_marks(data: memoryview, encoding: Encoding) -> None:
         return
     other = name or refused_format(data)
     forms = () if other is not None else _MARKS[encoding]
-    if any(_agrees(data, at, mark, whole=True) for (at, mark), *_ in forms):
+    if any(all(_agrees(data, at, mark, whole=True) for at, mark in form) for form in forms):
         return  # its reader says what is wrong
     if any(all(_agrees(data, at, mark) for at, mark in form) for form in forms):
         raise truncated(f"the marks of a {encoding} picture")
