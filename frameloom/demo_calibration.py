@@ -16,10 +16,11 @@ import torch
 
 from frameloom.demo_footage import Footage
 from frameloom.demo_streams import StreamPlan
+from pipeline.backend_files import Loading
+from pipeline.backends import ModelOrder, open_model
 from pipeline.bucket import Bucket, BucketTable
 from pipeline.decoders import make_decoder
 from pipeline.item import Coordinates, Item
-from pipeline.model import load_model
 from pipeline.postprocess import YoloPostprocessor
 from pipeline.probe import ProbeLimits, probe
 from schemas.codec import RawRecord, read_frame
@@ -106,12 +107,20 @@ def measure(
         PoisonError: the decoder refuses the demo's own pictures.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = load_model(route.model, device=device, conf=route.conf, iou=route.iou)
-    decoder = make_decoder("auto", threads=os.cpu_count() or 1, device=device)
-    post = YoloPostprocessor(model.labels, conf=route.conf, iou=route.iou, max_det=route.max_det)
     table = BucketTable(
         [Bucket(b.name, b.max_source_pixels, b.height, b.width, b.max_batch) for b in buckets]
     )
+    model = open_model(
+        ModelOrder(
+            path=route.model,
+            backend=route.backend,
+            precision=route.precision,
+            buckets=table.buckets,
+            loading=Loading(device=device, conf=route.conf, iou=route.iou),
+        )
+    ).model
+    decoder = make_decoder("auto", threads=os.cpu_count() or 1, device=device)
+    post = YoloPostprocessor(model.labels, conf=route.conf, iou=route.iou, max_det=route.max_det)
     others_busy = measure_others()
     costs: dict[str, float] = {}
     cost_s: dict[str, float] = {}
@@ -126,7 +135,7 @@ def measure(
             cost_s=cost_s,
             others_busy=others_busy,
             labels=dict(model.labels),
-            model=f"{model.info.name} ({model.info.version})",
+            model=f"{model.info.name} ({model.info.version}) by {model.info.backend}",
             decoder=decoder.name,
             device=device,
         )

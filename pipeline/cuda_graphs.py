@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -36,6 +36,7 @@ must not happen inside (PyTorch's CUDA semantics, "CUDA graphs")."""
 Forward = Callable[[], torch.Tensor]
 
 
+@runtime_checkable
 class GraphableModel(Model, Protocol):
     """A model whose runs may be recorded: no work on the processor that depends on values, no wait
     for the device, nothing moved between devices."""

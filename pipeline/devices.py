@@ -35,9 +35,9 @@ def make_device(
     return CudaDevice(lanes, TorchCuda(where), slots=slots, guard=guard)
 
 
-def with_graphs(model: GraphableModel, *, wanted: bool) -> Model:
-    """The model behind CUDA graphs, where they are wanted and it runs on a GPU. They are recorded
-    when it warms up."""
-    if not wanted or model.device.type != "cuda":
+def with_graphs(model: Model, *, wanted: bool) -> Model:
+    """The model behind CUDA graphs, where they are wanted, it runs on a GPU, and its runs may be
+    recorded (torch's may). They are recorded when it warms up."""
+    if not wanted or model.device.type != "cuda" or not isinstance(model, GraphableModel):
         return model
     return GraphedModel(model, TorchGraphs(model.device))

@@ -14,6 +14,7 @@ from pipeline.checkpoint import read_checkpoint
 from pipeline.cuda_runtime import device_errors
 from pipeline.half import to_half
 from pipeline.letterbox import PAD_VALUE
+from pipeline.torch_device import find_device
 from schemas.errors import ConfigError
 from schemas.result import ModelInfo
 
@@ -182,22 +183,3 @@ def load_model(
     backend = "torch-fp16" if half else "torch"
     info = ModelInfo(found.name, found.digest[:12], "detect", conf, iou, backend)
     return YoloModel(network, info=info, labels=found.labels, device=where, threads=threads)
-
-
-def find_device(name: str) -> torch.device:
-    """The device of a setting: `auto`, `cpu`, `cuda` or `cuda:N`.
-
-    Raises:
-        ConfigError: another name, or a device that torch does not see.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device {name!r}: one of auto, cpu, cuda, cuda:N") from error
-    if device.type not in {"cpu", "cuda"}:
-        raise ConfigError(f"device {name!r}: one of auto, cpu, cuda, cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices")
-    return device

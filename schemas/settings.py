@@ -22,6 +22,7 @@ from schemas.settings_check import Violation, as_secret, check, shown
 from schemas.settings_keys import (
     DEFAULT_BUCKETS,
     MIB,
+    Backend,
     BucketSettings,
     ClaimCheckSettings,
     DeliverySettings,
@@ -35,6 +36,7 @@ from schemas.settings_keys import (
     LogSettings,
     Order,
     Policy,
+    Precision,
     RouteSettings,
     Secret,
     Settings,
@@ -47,6 +49,7 @@ from schemas.settings_yaml import Path, dotted
 __all__ = [
     "DEFAULT_BUCKETS",
     "MIB",
+    "Backend",
     "BucketSettings",
     "ClaimCheckSettings",
     "DeliverySettings",
@@ -60,6 +63,7 @@ __all__ = [
     "LogSettings",
     "Order",
     "Policy",
+    "Precision",
     "RouteSettings",
     "Secret",
     "Settings",

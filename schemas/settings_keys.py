@@ -149,6 +149,26 @@ DEFAULT_BUCKETS = (
 854 × 480 (409,920 pixels) is inside the first tier, 1920 × 1080 (2,073,600) inside the second."""
 
 
+class Backend(StrEnum):
+    """What runs a route's model."""
+
+    AUTO = "auto"
+    """What the file is for; for weights, the fastest whose boxes are those of torch in float32."""
+    TORCH = "torch"
+    ONNX = "onnx"
+    OPENVINO = "openvino"
+    TENSORRT = "tensorrt"
+
+
+class Precision(StrEnum):
+    """What a network computes in."""
+
+    AUTO = "auto"
+    """What the file has; for weights fp32, and on CUDA with backend auto the faster of both."""
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+
 class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From an input topic through a model to an output topic.
 
@@ -157,7 +177,12 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         input: topic that frames come from; of one route only.
         output: topic that results go to.
         dead_letter: topic for records that can never succeed.
-        model: weights file, or the name of Ultralytics' own (yolov8n.pt is fetched where possible).
+        model: weights file, or the name of Ultralytics' own (yolov8n.pt is fetched where possible);
+            or an exported file: .onnx, a folder NAME_openvino_model, or .engine.
+        backend: auto, torch, onnx, openvino or tensorrt. Weights are exported for it into
+            device.model_cache_dir. A backend whose boxes are not those of torch in float32 is
+            refused.
+        precision: auto, fp32 or fp16 (torch: on CUDA only).
         conf: least score of a detection, 0 to 1.
         iou: overlap above which the weaker of two boxes is dropped, 0 to 1.
         max_det: most detections of one frame, 1 to limits.max_detections.
@@ -172,6 +197,8 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     output: Topic = "detections"
     dead_letter: Topic = "frames.dlq"
     model: Text = "bench/assets/frameloom-demo.pt"
+    backend: Backend = Backend.AUTO
+    precision: Precision = Precision.AUTO
     conf: Unit = 0.25
     iou: Unit = 0.7
     max_det: Positive = 300
@@ -335,7 +362,9 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             has one, 0 to 1.
         cuda_graphs: on a GPU, record the model's run for each bucket and batch size at the start.
         decode_threads: threads that decode; 0 lets the worker choose.
-        model_threads: threads inside the model on a CPU; 0 lets torch choose.
+        model_threads: threads inside the model on a CPU; 0 lets the backend choose.
+        model_cache_dir: folder for exported models and for which backend was fastest; null: the
+            user's own ($XDG_CACHE_HOME/frameloom or ~/.cache/frameloom).
         stage_timeout_ms: longest time of one call into a decoder or the model, milliseconds. A call
             that takes longer hangs: the process ends, and its records run alone after the restart.
     """
@@ -347,6 +376,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cuda_graphs: bool = True
     decode_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     model_threads: Annotated[int, Meta(ge=0, le=256)] = 0
+    model_cache_dir: Text | None = None
     stage_timeout_ms: Millis = 30_000
 
 

@@ -21,6 +21,8 @@ settings.register_profile("frameloom", deadline=None, suppress_health_check=[Hea
 settings.load_profile("frameloom")
 # As the command line does it: torch's idle threads sleep. Read when torch is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Exported models and the choices of `backend: auto` outlive a run, and stay out of the user's own.
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".cache")
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,11 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
+import msgspec
 from prometheus_client import disable_created_metrics
 
 from pipeline.batcher import Batcher
@@ -24,9 +27,12 @@ from pipeline.window import make_policy
 from schemas.settings import RouteSettings, Settings
 from workers.assembly import Deliver, EnginePort, Fail, Machinery, bucket_table
 from workers.exits import EXIT_FAILED
-from workers.logs import configure, get_log
+from workers.logs import Log, configure, get_log
 from workers.safety import Safety
 from workers.worker import Worker
+
+if TYPE_CHECKING:
+    from pipeline.backends import ModelOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +93,14 @@ def load_lanes(settings: Settings) -> Loaded:
     device = settings.device.name
     lanes: dict[str, Lane] = {}
     for route in settings.routes:
-        model = _load_route(settings, route, device)
+        model = _load_route(settings, route, device, log)
         # `auto` is settled by the first model; the others follow it.
         device = str(model.device)
         lanes[route.name] = _lane(settings, route, model)
         log.info(
             "route_ready", route=route.name, input=route.input, model=model.info.name,
-            version=model.info.version, device=device, decoder=lanes[route.name].decoder.name,
+            version=model.info.version, backend=model.info.backend, device=device,
+            decoder=lanes[route.name].decoder.name,
         )  # fmt: skip
     return Loaded(lanes, device)
 
@@ -125,20 +132,39 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
     return Machinery(make_engine, models, safety.suspects)
 
 
-def _load_route(settings: Settings, route: RouteSettings, device: str) -> Model:
+def _load_route(settings: Settings, route: RouteSettings, device: str, log: Log) -> Model:
+    from pipeline.backends import open_model  # noqa: PLC0415
     from pipeline.devices import with_graphs  # noqa: PLC0415
-    from pipeline.model import load_model  # noqa: PLC0415
 
-    loaded = load_model(
-        route.model,
-        device=device,
-        conf=route.conf,
-        iou=route.iou,
-        threads=settings.device.model_threads,
-    )
-    model = with_graphs(loaded, wanted=settings.device.cuda_graphs)
+    opened = open_model(model_order(settings, route, device))
+    for warning in opened.warnings:
+        log.warning("backend_warning", route=route.name, detail=warning)
+    choice = opened.choice
+    log.info(
+        "backend_chosen", route=route.name, backend=choice.backend, cached=choice.cached,
+        figures=msgspec.to_builtins(choice.figures),
+    )  # fmt: skip
+    model = with_graphs(opened.model, wanted=settings.device.cuda_graphs)
     model.warm_up(bucket_table(route).buckets)
     return model
+
+
+def model_order(settings: Settings, route: RouteSettings, device: str) -> ModelOrder:
+    """What a route asks of its model."""
+    from pipeline.backend_files import Loading  # noqa: PLC0415
+    from pipeline.backends import ModelOrder  # noqa: PLC0415
+
+    cache = settings.device.model_cache_dir
+    return ModelOrder(
+        path=route.model,
+        backend=route.backend,
+        precision=route.precision,
+        buckets=tuple(bucket_table(route).buckets),
+        loading=Loading(
+            device=device, conf=route.conf, iou=route.iou, threads=settings.device.model_threads
+        ),
+        cache=None if cache is None else Path(cache),
+    )
 
 
 def _lane(settings: Settings, route: RouteSettings, model: Model) -> Lane:

@@ -1,0 +1,291 @@
+"""`backend: auto` with weights: export, compare, measure, choose the fastest, remember it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+
+from pipeline.backend_files import Kind, Loading, figure_of, judge, load_exported
+from pipeline.backend_model import ExportedModel, bucket_shapes
+from pipeline.backend_openvino import FOLDER_END
+from pipeline.bucket import Bucket
+from pipeline.exported import Shape, library_versions
+from pipeline.letterbox import PAD_VALUE
+from pipeline.model_cache import Choice, Figure, ModelCache, key_of
+from pipeline.parity import answers_of, compare, limits_of, reference_shapes
+from pipeline.parity_pictures import digest as pictures_digest
+from pipeline.ports import Model
+from pipeline.torch_device import find_device
+from schemas.errors import ConfigError
+from schemas.settings import Precision
+
+BUDGET_S = 5.0
+"""Time for measuring all candidates, beyond a first round that warms up."""
+MOST_ROUNDS = 6
+SIZES = (1, 4)
+"""Batches that are measured, where a bucket takes them."""
+RECIPE = 1
+"""Raise it when exports or measurements are made differently: what is cached is made anew."""
+TORCH, TORCH_HALF = "torch", "torch-fp16"
+
+Clock = Callable[[], float]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a route asks for.
+
+    Attributes:
+        weights: a `.pt` file that is there.
+        digest: its SHA-256.
+        buckets: of the route.
+        precision: of the route.
+        loading: device, thresholds, threads.
+    """
+
+    weights: str
+    digest: str
+    buckets: tuple[Bucket, ...]
+    precision: Precision
+    loading: Loading
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The buckets' distinct shapes."""
+        return bucket_shapes(self.buckets)
+
+
+def choose(
+    order: Order, cache: ModelCache, clock: Clock = time.perf_counter
+) -> tuple[Model, Choice]:
+    """The fastest backend whose boxes are torch's own, and what was seen of all.
+
+    The second start with the same weights, buckets, machine and versions only loads what the first
+    has chosen.
+
+    Raises:
+        ConfigError: the weights cannot be used, even by torch.
+    """
+    device = str(find_device(order.loading.device))
+    key = key_of(_circumstances(order, device))
+    cache.open()
+    with cache.making(f"choice-{key}"):
+        chosen = _chosen_before(order, cache, key)
+        if chosen is not None:
+            return chosen
+        model, choice = _compete(order, cache, device, clock)
+        cache.keep(key, choice)
+        return model, choice
+
+
+def exported_file(order: Order, kind: Kind, cache: ModelCache) -> Path:
+    """The cached export for the order's buckets, made first where it is missing.
+
+    Raises:
+        ConfigError: it cannot be exported.
+    """
+    half = order.precision is Precision.FP16
+    key = key_of(
+        {"recipe": RECIPE, "digest": order.digest, "kind": kind, "half": half,
+         "shapes": order.shapes, "versions": library_versions(), "pictures": pictures_digest(),
+         "card": _card(order.loading.device) if kind is Kind.TENSORRT else ""}
+    )  # fmt: skip
+    ends = {Kind.ONNX: ".onnx", Kind.OPENVINO: FOLDER_END, Kind.TENSORRT: ".engine"}
+    file = cache.folder / f"{Path(order.weights).stem}-{key}{ends[kind]}"
+    cache.open()
+    with cache.making(file.name):
+        if not file.exists():
+            _export(order, kind, file)
+    return file
+
+
+def _export(order: Order, kind: Kind, file: Path) -> None:
+    from pipeline.export import (  # noqa: PLC0415 - imports Ultralytics
+        ExportOrder,
+        Format,
+        export_model,
+    )
+
+    export = ExportOrder(
+        weights=order.weights,
+        format=Format.ENGINE if kind is Kind.TENSORRT else Format(kind.value),
+        shapes=order.shapes,
+        half=order.precision is Precision.FP16,
+        device="cuda" if order.loading.device == "auto" else order.loading.device,
+    )
+    export_model(export, file)
+
+
+def _circumstances(order: Order, device: str) -> Mapping[str, object]:
+    """Whatever decides which backend is fastest, and whether it may serve."""
+    return {
+        "recipe": RECIPE, "digest": order.digest, "shapes": order.shapes, "device": device,
+        "card": _card(device), "processor": _processor(), "threads": order.loading.threads,
+        "cores": len(os.sched_getaffinity(0)), "precision": order.precision,
+        "versions": library_versions(), "pictures": pictures_digest(),
+    }  # fmt: skip
+
+
+def _chosen_before(order: Order, cache: ModelCache, key: str) -> tuple[Model, Choice] | None:
+    choice = cache.choice(key)
+    if choice is None:
+        return None
+    try:
+        if choice.backend in {TORCH, TORCH_HALF}:
+            model = _load_torch(order, half=choice.backend == TORCH_HALF)
+        else:
+            model = load_exported(
+                exported_file(order, Kind(choice.backend.removesuffix("-fp16")), cache),
+                order.loading,
+            )
+    except (ConfigError, ValueError) as error:
+        # A library that went, a file cut short: choose again, without what fails.
+        log.warning("the backend chosen before cannot be loaded: %s", error)
+        cache.forget(key)
+        return None
+    return model, choice
+
+
+def _compete(order: Order, cache: ModelCache, device: str, clock: Clock) -> tuple[Model, Choice]:
+    """Measure whoever passes parity, side by side."""
+    full = _load_torch(order, half=False)
+    rivals = _halves(order, full) if device != "cpu" else _exports(order, cache)
+    running: dict[str, Model] = {} if _wants_half(order) else {TORCH: full}
+    figures = {TORCH: Figure(backend=TORCH)}
+    for name, (model, figure) in rivals.items():
+        figures[name] = figure
+        if model is not None and not figure.refused:
+            running[name] = model
+    if not running:  # half precision is asked for and is off: the worker serves, in full
+        running = {TORCH: full}
+    speeds = measure(running, order.buckets, clock)
+    for name, speed in speeds.items():
+        figures[name] = msgspec.structs.replace(figures[name], img_per_s=speed)
+    best = max(running, key=lambda name: overall(speeds[name]))
+    return running[best], Choice(backend=best, figures=tuple(figures.values()))
+
+
+def _exports(order: Order, cache: ModelCache) -> dict[str, tuple[ExportedModel | None, Figure]]:
+    """The exported files that this machine can run on its processor, compared."""
+    found: dict[str, tuple[ExportedModel | None, Figure]] = {}
+    for kind in (Kind.ONNX, Kind.OPENVINO):
+        try:
+            model = load_exported(exported_file(order, kind, cache), order.loading)
+            found[model.info.backend] = (model, judge(model, order.shapes))
+        except (ConfigError, RuntimeError, ValueError) as error:
+            found[kind.value] = (None, Figure(backend=kind.value, refused=str(error)))
+    return found
+
+
+def _halves(order: Order, full: Model) -> dict[str, tuple[Model | None, Figure]]:
+    """Torch in half precision on CUDA, compared."""
+    if order.precision is Precision.FP32:
+        return {}
+    half = _load_torch(order, half=True)
+    return {TORCH_HALF: (half, compare_live(half, full, order.shapes))}
+
+
+def compare_live(model: Model, full: Model, shapes: Sequence[Shape]) -> Figure:
+    """A model against torch in float32, both loaded."""
+    at = reference_shapes(shapes)
+    batch = min(shape.max_batch for shape in at)
+    parity = compare(model, answers_of(full, at), limits_of(model.info.backend), batch)
+    return figure_of(model, parity)
+
+
+def _wants_half(order: Order) -> bool:
+    return order.precision is Precision.FP16
+
+
+def _load_torch(order: Order, *, half: bool) -> Model:
+    from pipeline.model import load_model  # noqa: PLC0415 - imports Ultralytics
+
+    asked = order.loading
+    return load_model(
+        order.weights,
+        device=asked.device,
+        conf=asked.conf,
+        iou=asked.iou,
+        threads=asked.threads,
+        half=half,
+    )
+
+
+def measure(
+    models: Mapping[str, Model], buckets: Sequence[Bucket], clock: Clock
+) -> dict[str, dict[str, float]]:
+    """Backend → `HxW×n` → pictures per second: the best of some rounds in which all take turns,
+    so that whatever else the machine does meets all of them alike."""
+    cases = _cases(buckets)
+    best = {name: dict.fromkeys(cases, float("inf")) for name in models}
+    for model in models.values():
+        for case in cases:
+            _seconds(model, case, clock)
+    began_at = clock()
+    for _ in range(MOST_ROUNDS):
+        for case in cases:
+            for name, model in models.items():
+                best[name][case] = min(best[name][case], _seconds(model, case, clock))
+        if clock() - began_at > BUDGET_S:
+            break
+    return {
+        name: {f"{h}x{w}×{n}": round(n / seconds, 1) for (h, w, n), seconds in each.items()}
+        for name, each in best.items()
+    }
+
+
+def overall(img_per_s: Mapping[str, float]) -> float:
+    """One figure for all cases: their harmonic mean, pictures per second if each case has as many
+    pictures."""
+    return len(img_per_s) / sum(1 / max(speed, 1e-9) for speed in img_per_s.values())
+
+
+Case = tuple[int, int, int]
+
+
+def _cases(buckets: Sequence[Bucket]) -> list[Case]:
+    """Height, width and batch size. A shape and the same one turned cost alike: one is enough."""
+    seen: dict[tuple[int, int], Bucket] = {}
+    for bucket in sorted(buckets, key=lambda b: (b.height > b.width, -b.max_batch)):
+        low, high = sorted((bucket.height, bucket.width))
+        seen.setdefault((low, high), bucket)
+    return [
+        (b.height, b.width, n)
+        for b in seen.values()
+        for n in sorted({min(size, b.max_batch) for size in SIZES})
+    ]
+
+
+def _seconds(model: Model, case: Case, clock: Clock) -> float:
+    height, width, n = case
+    frames = torch.full((n, height, width, 3), PAD_VALUE, dtype=torch.uint8, device=model.device)
+    began_at = clock()
+    raw = model.infer(frames)
+    if raw.is_cuda:
+        torch.cuda.synchronize(raw.device)
+    return max(clock() - began_at, 1e-9)
+
+
+def _card(device: str) -> str:
+    kind = "cuda" if device == "auto" and torch.cuda.is_available() else device
+    return torch.cuda.get_device_name(kind) if kind.startswith("cuda") else ""
+
+
+def _processor() -> str:
+    """The processor's name and abilities, hashed: exports may use what only this one has."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return key_of({line.split(":")[0].strip(): line for line in lines if line.startswith(wanted)})
