@@ -171,7 +171,7 @@ def test_a_second_call_while_one_runs_is_refused(
         return torch.zeros(1)
 
     if backend is Backend.TORCH:
-        monkeypatch.setattr(model, "_forward", hold)
+        monkeypatch.setattr(model, "forward", hold)
     else:
         monkeypatch.setattr(model._runner, "run", hold)
     thread = threading.Thread(target=lambda: model.infer(some_frames(1)))
