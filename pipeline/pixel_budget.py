@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from pipeline.item import Item
+from schemas.frame import Encoding
 
 DECODING_PIXELS = 100_000_000
 """In main memory: two pictures of the default `limits.max_pixels`, or a dozen in 4K."""
@@ -48,9 +49,16 @@ class PixelBudget:
                 self._changed.notify_all()
 
 
+_WEIGHTS = {Encoding.AVIF: 2, Encoding.TIFF: 2}
+"""Formats whose decoders hold twice as much for a pixel: AV1's own frames, RGBA and 16 bits of a
+TIFF's strips."""
+
+
 def stored_pixels(item: Item) -> int:
-    """What the picture's header claims, and what a decoder allocates."""
-    return item.header.coded_width * item.header.coded_height
+    """What the picture's header claims, and what a decoder allocates by: pixels, those of formats
+    that take more memory counted double."""
+    header = item.header
+    return header.coded_width * header.coded_height * _WEIGHTS.get(header.encoding, 1)
 
 
 def within(items: Sequence[Item], pixels: int) -> Iterator[range]:

@@ -21,6 +21,10 @@ MAX_PIECES = 16_384
 MAX_JPEG_PIECES = 1024
 """The same, where each is a JPEG whose header must be read."""
 
+SPARE_PIXELS = 1 << 20
+"""What strips or tiles may cover beyond four times a picture: small ones have tiles of usual sizes.
+Decoders allocate whole tiles, and are let in by the size of the picture."""
+
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
 _STRIP_OFFSETS, _SAMPLES, _ROWS_PER_STRIP, _STRIP_BYTES = 273, 277, 278, 279
 _PLANAR, _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_BYTES = 284, 322, 323, 324, 325
@@ -67,8 +71,8 @@ def read_tiff(data: memoryview, max_scans: int, max_pixels: int) -> Header:
         return header  # refused for that by the probe
     _check_kind(directory)
     pieces = _pieces(directory, width, height)
-    largest = max(pieces.width * pieces.height, width * height)
-    if largest > max_pixels or pieces.count * pieces.width * pieces.height > 2 * max_pixels:
+    area = pieces.width * pieces.height
+    if area > max_pixels or pieces.count * area > 4 * width * height + SPARE_PIXELS:
         raise refusal(
             Reason.TOO_MANY_PIXELS,
             f"the TIFF's {pieces.count} pieces are {pieces.width}×{pieces.height} pixels each",

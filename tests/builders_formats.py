@@ -145,7 +145,7 @@ def tiff_file(
 ) -> bytes:
     """A TIFF of (tag → type, values) and what follows the directory; values of the offsets' tags
     (273, 324) count from the beginning of `body`."""
-    forms = {1: "B", SHORT: "H", LONG: "L"}
+    forms = {1: "B", 2: "B", SHORT: "H", LONG: "L"}
     directory_bytes = 2 + 12 * len(entries) + 4
     spare = b""
     lengths = {
@@ -202,7 +202,7 @@ def tiff(
     if tile:
         entries |= {322: (SHORT, [tile]), 323: (SHORT, [tile])}
     else:
-        entries[278] = (SHORT, [rows])
+        entries[278] = (LONG, [rows])
     if orientation:
         entries[274] = (SHORT, [orientation])
     return tiff_file(entries, b"".join(pieces), order)
@@ -285,7 +285,7 @@ FORMATS: dict[str, tuple[Encoding, Callable[[Pixels], bytes]]] = {
     "bmp-core": (Encoding.BMP, bmp_core),
     "tiff-strips": (Encoding.TIFF, tiff),
     "tiff-big-endian": (Encoding.TIFF, lambda p: tiff(p, order=">")),
-    "tiff-one-strip": (Encoding.TIFF, lambda p: tiff(p, rows=60_000)),
+    "tiff-one-strip": (Encoding.TIFF, lambda p: tiff(p, rows=2**32 - 1)),
     "tiff-tiles": (Encoding.TIFF, lambda p: tiff(p, tile=32)),
     "tiff-planes": (Encoding.TIFF, lambda p: tiff(p, planar=True)),
     "tiff-deflate": (Encoding.TIFF, lambda p: tiff(p, packed=True, tile=64)),

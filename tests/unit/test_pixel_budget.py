@@ -39,6 +39,11 @@ def test_stored_pixels_are_those_before_the_turn() -> None:
     assert stored_pixels(turned) == 600
 
 
+@pytest.mark.parametrize("encoding", [Encoding.AVIF, Encoding.TIFF])
+def test_pixels_that_take_more_memory_count_double(encoding: Encoding) -> None:
+    assert stored_pixels(replace(A_JPEG, header=Header(encoding, 30, 20))) == 1200
+
+
 def test_a_thread_waits_until_there_is_room() -> None:
     budget, first_in, may_end, second_in = PixelBudget(10), *(threading.Event() for _ in range(3))
 
