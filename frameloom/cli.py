@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from frameloom import cli_audit, cli_consume, cli_dlq, cli_produce, cli_topics
+from frameloom import cli_audit, cli_consume, cli_dlq, cli_doctor, cli_produce, cli_topics
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
 from frameloom.console import (
     EXIT_DONE,
@@ -165,5 +165,6 @@ def demo(
 app.command("produce")(cli_produce.produce)
 app.command("consume")(cli_consume.consume)
 app.command("audit")(cli_audit.audit)
+app.command("doctor")(cli_doctor.doctor)
 app.add_typer(cli_topics.app, name="topics")
 app.add_typer(cli_dlq.app, name="dlq")
