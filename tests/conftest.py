@@ -13,7 +13,14 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from frameloom.broker import EmbeddedBroker
-from tests.rig.choice import BrokerKind, broker_kind, named_broker, why_no_rig
+from tests.rig.choice import (
+    BrokerKind,
+    broker_kind,
+    named_broker,
+    why_no_real_kafka,
+    why_no_rig,
+)
+from tests.rig.docker import KafkaContainer
 from tests.rig.kafka import KafkaCluster
 
 # How long an example takes says how busy the machine is, not whether the code is right.
@@ -35,13 +42,23 @@ def kafka_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster
 
 
 @pytest.fixture(scope="session")
+def kafka_container() -> Iterator[KafkaContainer]:
+    """A real Kafka in a container."""
+    with KafkaContainer() as container:
+        yield container
+
+
+@pytest.fixture(scope="session")
 def real_kafka(request: pytest.FixtureRequest) -> str:
     """Bootstrap servers of a real Kafka; the test is skipped where there is none."""
+    if lacking := why_no_real_kafka():
+        pytest.skip(lacking)
     named = named_broker()
     if named is not None:
         return named
-    cluster: KafkaCluster = request.getfixturevalue("kafka_rig")
-    return cluster.bootstrap_servers
+    fixture = "kafka_container" if broker_kind() is BrokerKind.DOCKER else "kafka_rig"
+    started: KafkaCluster | KafkaContainer = request.getfixturevalue(fixture)
+    return started.bootstrap_servers
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Which broker the tests run against: one named in the environment, else real Kafka from its jars,
-else the embedded one, with the tests that need more skipped by name."""
+else real Kafka in a container, else the embedded one, with the tests that need more skipped by
+name."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 import subprocess
 from enum import Enum
 
+from tests.rig.docker import why_no_docker
 from tests.rig.kafka import fetch_jars, missing_tools
 
 KAFKA_VARIABLE = "FRAMELOOM_TEST_KAFKA"
@@ -19,6 +21,7 @@ class BrokerKind(Enum):
 
     NAMED = "named"
     RIG = "rig"
+    DOCKER = "docker"
     EMBEDDED = "embedded"
 
 
@@ -44,4 +47,13 @@ def broker_kind() -> BrokerKind:
     """The best there is."""
     if named_broker() is not None:
         return BrokerKind.NAMED
-    return BrokerKind.EMBEDDED if why_no_rig() else BrokerKind.RIG
+    if why_no_rig() is None:
+        return BrokerKind.RIG
+    return BrokerKind.EMBEDDED if why_no_docker() else BrokerKind.DOCKER
+
+
+def why_no_real_kafka() -> str | None:
+    """What this machine lacks for a real Kafka of any kind; None when there is one."""
+    if broker_kind() is not BrokerKind.EMBEDDED:
+        return None
+    return f"{why_no_rig()}, or {why_no_docker()}"

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,20 +154,11 @@ class KafkaNode:
 
     def wait(self) -> None:
         """Until the node answers a request, with a deadline."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        kafka = KafkaSettings(bootstrap_servers=self.address)
-        while True:
-            if self._process is None or self._process.poll() is not None:
-                raise RuntimeError(f"Kafka ended at start; see {self._folder / 'node.log'}")
-            try:
-                if _listens(self.plan.broker_port):
-                    asyncio.run(list_topics(kafka))
-                    return
-            except TransientError:
-                pass
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Kafka at {self.address} did not start")
-            time.sleep(PAUSE_S)
+        wait_until_served(self.address, self._check)
+
+    def _check(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError(f"Kafka ended at start; see {self._folder / 'node.log'}")
 
     def stop(self) -> None:
         """End in order. Safe to call when it does not run."""
@@ -203,8 +194,7 @@ class KafkaNode:
         for name, port in plan.listeners.items():
             listeners += f",{name}://127.0.0.1:{port}"
             advertised += f",{name}://127.0.0.1:{port}"
-        properties = {
-            "process.roles": "broker,controller",
+        properties = common_properties(nodes) | {
             "node.id": str(plan.node_id),
             "listeners": f"{listeners},CONTROLLER://127.0.0.1:{plan.controller_port}",
             "advertised.listeners": advertised,
@@ -212,22 +202,7 @@ class KafkaNode:
                 "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,MTLS:SSL,"
                 "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
             ),
-            "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / "data"),
-            "auto.create.topics.enable": "false",
-            "message.max.bytes": "8388608",
-            "replica.fetch.max.bytes": "8454144",
-            "group.initial.rebalance.delay.ms": "0",
-            "group.min.session.timeout.ms": "1000",
-            "offsets.topic.replication.factor": str(min(nodes, 3)),
-            "offsets.topic.num.partitions": "4",
-            "transaction.state.log.replication.factor": str(min(nodes, 3)),
-            "transaction.state.log.min.isr": str(min(nodes, 2)),
-            "transaction.state.log.num.partitions": "4",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-            "default.replication.factor": str(min(nodes, 3)),
-            "log.flush.interval.messages": "10000",
         }
         if nodes == 1:
             properties["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{plan.controller_port}"
@@ -296,7 +271,48 @@ class KafkaCluster:
         self.stop()
 
 
-def _listens(port: int) -> bool:
+def common_properties(nodes: int) -> dict[str, str]:
+    """What every broker of the tests has, wherever it runs."""
+    return {
+        "process.roles": "broker,controller",
+        "controller.listener.names": "CONTROLLER",
+        "auto.create.topics.enable": "false",
+        "message.max.bytes": "8388608",
+        "replica.fetch.max.bytes": "8454144",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "offsets.topic.replication.factor": str(min(nodes, 3)),
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": str(min(nodes, 3)),
+        "transaction.state.log.min.isr": str(min(nodes, 2)),
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "default.replication.factor": str(min(nodes, 3)),
+        "log.flush.interval.messages": "10000",
+    }
+
+
+def wait_until_served(address: str, check: Callable[[], None]) -> None:
+    """Until the broker at this `host:port` answers a request, with a deadline. `check` raises when
+    it never will."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    kafka = KafkaSettings(bootstrap_servers=address)
+    while True:
+        check()
+        try:
+            if _listens(address):
+                asyncio.run(list_topics(kafka))
+                return
+        except TransientError:
+            pass
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Kafka at {address} did not start")
+        time.sleep(PAUSE_S)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
     with socket.socket() as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((host, int(port))) == 0
