@@ -23,8 +23,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/frameloom demo $(ARGS)
 
+# Everything on two processes, which wait for brokers most of the time; chosen tests on one.
+TESTS := $(if $(ARGS),$(ARGS),-n 2 --dist loadgroup)
+
 test: $(STAMP)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(TESTS)
 
 # Every scenario at full length, against real Kafka (needs java and mvn); half an hour on two cores, less with --jobs.
 drill: $(STAMP)
@@ -40,7 +43,7 @@ check: $(STAMP)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(TESTS)
 
 fmt: $(STAMP)
 	$(BIN)/ruff format $(CODE)

@@ -21,15 +21,39 @@ from tests.rig.choice import (
     why_no_rig,
 )
 from tests.rig.docker import KafkaContainer
-from tests.rig.kafka import KafkaCluster
+from tests.rig.kafka import CACHE_VARIABLE, KafkaCluster, cache_folder
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("frameloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("frameloom")
 # As the command line does it: torch's idle threads sleep. Read when torch is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# The broker's jars stay where they were; other processes of this run are told, too.
+os.environ.setdefault(CACHE_VARIABLE, str(cache_folder()))
 # Exported models and the choices of `backend: auto` outlive a run, and stay out of the user's own.
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".cache")
+
+
+_SCENARIOS = "tests/scenario/test_scenarios.py"
+_LONGEST_FIRST = (_SCENARIOS, "tests/scenario", "tests/integration", "tests")
+"""Where the suite runs on several processes, short tests fill the end up."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What one process runs together, of several: a file, because its tests share what they set
+    up, but each scenario by itself."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    for item in items:
+        file, _, name = item.nodeid.partition("::")
+        alone = file == _SCENARIOS
+        item.add_marker(pytest.mark.xdist_group(f"{file}-{name}" if alone else file))
+    items.sort(
+        key=lambda item: next(
+            place for place, folder in enumerate(_LONGEST_FIRST) if item.nodeid.startswith(folder)
+        )
+    )
 
 
 @pytest.fixture(scope="session")

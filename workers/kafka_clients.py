@@ -201,10 +201,9 @@ async def stop_client(client: KafkaClient, *, timeout_s: float = STOP_TIMEOUT_S)
         async with asyncio.timeout(timeout_s):
             await ending
     except TimeoutError:
-        # Given up on the way, a producer would go on to look for its broker for ever.
-        if isinstance(client, AIOKafkaProducer):
-            with contextlib.suppress(TimeoutError, KafkaError):
-                await asyncio.wait_for(client.client.close(), timeout_s)
+        # Given up on the way, a client would go on to look for its broker for ever.
+        with contextlib.suppress(TimeoutError, KafkaError):
+            await asyncio.wait_for(_connections_of(client).close(), timeout_s)
         return False
     except KafkaError:
         return False
@@ -215,6 +214,13 @@ async def stop_client(client: KafkaClient, *, timeout_s: float = STOP_TIMEOUT_S)
             raise
         return False
     return True
+
+
+def _connections_of(client: KafkaClient) -> Any:
+    if isinstance(client, AIOKafkaProducer):
+        return client.client
+    # The library hands it out nowhere else.
+    return client._client  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 def is_member(consumer: AIOKafkaConsumer) -> bool:

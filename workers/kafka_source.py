@@ -33,6 +33,7 @@ from workers.kafka_clients import (
     start_client,
     stop_client,
 )
+from workers.kafka_lag import answers_others
 from workers.logs import Log
 
 POLL_MS = 200
@@ -107,6 +108,8 @@ class KafkaSource:
         self._log = log
         self._owned: frozenset[PartitionId] = frozenset()
         self._admitting: set[PartitionId] = set()
+        self._outside_since: float | None = None
+        """Since when it waits for the group to assign, in the loop's seconds; None after it did."""
         self._committing = asyncio.Lock()
         self._consumer: AIOKafkaConsumer | None = None
 
@@ -128,6 +131,7 @@ class KafkaSource:
         )
         await start_client(consumer, self._settings.kafka)
         self._consumer = consumer
+        self._outside_since = asyncio.get_running_loop().time()
         # Subscribed only now: started with topics, the library would wait for an assignment.
         consumer.subscribe(topics=list(self._topics), listener=_Listener(self))
 
@@ -180,8 +184,11 @@ class KafkaSource:
             return True
 
     async def behind(self) -> bool:
-        """Whether the log holds records after this worker's position. False when the broker does
-        not say."""
+        """Whether there is more than this worker gets: the log holds records after its position,
+        or the broker answers others and not this consumer, or the group does not let it in. False
+        when the broker says nothing to anybody."""
+        if self._outside_since is not None:
+            return await self._kept_out(self._outside_since)
         consumer, partitions = self._started(), [TopicPartition(*p) for p in self._owned]
         if not partitions:
             return False
@@ -189,8 +196,10 @@ class KafkaSource:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 ends = await consumer.end_offsets(partitions)
                 positions = {p: await consumer.position(p) for p in partitions}
-        except (TimeoutError, KafkaError):
+        except KafkaError:
             return False
+        except TimeoutError:
+            return await answers_others(self._settings.kafka, partitions, COMMIT_TIMEOUT_S)
         for partition in partitions:
             lag = max(0, ends[partition] - positions[partition])
             labels = (partition.topic, str(partition.partition))
@@ -207,6 +216,7 @@ class KafkaSource:
     async def assign(self, partitions: Collection[PartitionId]) -> None:
         """The group gave this worker these partitions."""
         ids = {(topic, number) for topic, number in partitions}
+        self._outside_since = None
         self._owned = frozenset(ids)
         if self._hooks.claims is None:
             self._delivery.assign(ids)
@@ -255,6 +265,7 @@ class KafkaSource:
         """The group takes these partitions back: settle what is inside, commit, let go. The
         budget covers all of it; what is unsettled by its end is left to the next owner."""
         ids = frozenset((topic, number) for topic, number in partitions)
+        self._outside_since = asyncio.get_running_loop().time()
         self._owned -= ids
         self._admitting -= ids
         self._metrics.set(m.ASSIGNED, len(self._admitting))
@@ -275,6 +286,15 @@ class KafkaSource:
             self._metrics.forget(m.LAG_RECORDS, topic, str(number))
             self._metrics.forget(m.WATERMARK_LAG, topic, str(number))
         self._log.info("partitions_revoked", partitions=_names(ids))
+
+    async def _kept_out(self, since_s: float) -> bool:
+        """Whether the group should have let this worker in by now: every other member has had its
+        time to give partitions back, and the broker answers."""
+        waited_s = asyncio.get_running_loop().time() - since_s
+        if waited_s < self._settings.kafka.rebalance_timeout_ms / 1e3:
+            return False
+        first = [TopicPartition(topic, 0) for topic in self._topics]
+        return await answers_others(self._settings.kafka, first, COMMIT_TIMEOUT_S)
 
     def fail(self, error: FatalError) -> None:
         """End the worker."""

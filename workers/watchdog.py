@@ -2,7 +2,8 @@
 
 Three ways to be stuck are told apart: the event loop does not turn (seen by whoever asks
 `/healthz`, from another thread), records are in flight but nothing settles, and the log has
-records but none arrive (a consumer may stay stuck after a broker's restart).
+records but none arrive, or the group does not let this worker in though the broker answers (a
+consumer may stay stuck after a broker's restart).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ BEAT_S = 0.5
 LOOP_STALL_S = 10.0
 """A heartbeat older than this means that the event loop hangs."""
 LAG_LOOK_S = 10.0
+"""Time between two looks at the log; less where the stall time-out is short."""
 
 
 class Watchdog:
@@ -26,7 +28,7 @@ class Watchdog:
         stall_timeout_s: how long nothing may move while there is something to move.
         in_flight: records in flight now.
         last_progress_at: monotonic seconds of the last settlement or first receipt.
-        behind: whether the log has records that this worker has not got.
+        behind: whether there are records that this worker should get and does not.
         clock: monotonic seconds.
     """
 
@@ -77,11 +79,11 @@ class Watchdog:
         """Compare the log with what arrives, until cancelled.
 
         Raises:
-            FatalError: the log has had records for the stall time-out, and nothing moved.
+            FatalError: the worker has been behind for the stall time-out, and nothing moved.
         """
         while True:
             self.judge_log(behind=await self._behind())
-            await asyncio.sleep(LAG_LOOK_S)
+            await asyncio.sleep(min(LAG_LOOK_S, self._stall_timeout_s / 4))
 
     def judge_log(self, *, behind: bool) -> None:
         """One look at the log.
@@ -97,6 +99,7 @@ class Watchdog:
         since_at = max(self._caught_up_at, self._last_progress_at())
         if now - since_at > self._stall_timeout_s:
             raise FatalError(
-                "the log has records, but none has arrived for "
-                f"{now - since_at:.0f} s: the consumer is stuck"
+                "the broker has records or a place in the group for this worker, but nothing has "
+                f"arrived for {now - since_at:.0f} s: the consumer is stuck"
+                " (lifecycle.stall_timeout_ms)"
             )

@@ -129,6 +129,10 @@ class Bench:
         """The first `count` results, in the order of each partition."""
         return [read_result(record.value) for record in await self.read(self.route.output, count)]
 
+    async def everything_answered(self) -> list[ResultMessage]:
+        """All results that there are now."""
+        return [read_result(record.value) for record in await self.everything(self.route.output)]
+
     async def dead_letters(self, count: int) -> list[Record]:
         return await self.read(self.route.dead_letter, count)
 

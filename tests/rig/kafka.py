@@ -24,6 +24,8 @@ from schemas.errors import TransientError
 from schemas.settings import KafkaSettings
 from workers.kafka_clients import list_topics
 
+CACHE_VARIABLE = "FRAMELOOM_TEST_CACHE"
+"""Names the folder for the jars, where the usual one of caches is something else to the tests."""
 POM = Path(__file__).with_name("pom.xml")
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
@@ -36,11 +38,16 @@ def missing_tools() -> list[str]:
     return [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
 
 
+def cache_folder() -> Path:
+    """Where the jars are kept, and shared by every checkout on this machine."""
+    named = os.environ.get(CACHE_VARIABLE) or os.environ.get("XDG_CACHE_HOME")
+    return Path(named or Path.home() / ".cache")
+
+
 def fetch_jars() -> Path:
     """The folder with the broker's jars; fetched at the first call on a machine."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
-    jars = cache / "frameloom" / f"kafka-{digest}"
+    jars = cache_folder() / "frameloom" / f"kafka-{digest}"
     if jars.is_dir():
         return jars
     partial = jars.with_name(f"{jars.name}.{uuid.uuid4().hex}")
