@@ -2,19 +2,19 @@
 
 Frames leave in order of their due instant (earliest deadline first), except that a frame never
 leaves before an earlier frame of its stream: its place in the order is at least its predecessor's.
-Due instants, places and expiry instants live in heaps whose stale entries are skipped when they
-come to the top, so every operation is O(log n) amortised.
+Due instants, places and expiry instants live in heaps that name frames by a serial number, so every
+operation is O(log n) amortised, and a frame that has left is held by nothing here.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
 from dataclasses import dataclass
 
 from pipeline.bucket import Bucket
 from pipeline.forecast import ArrivalForecast
+from pipeline.instant_heap import SLACK, InstantHeap
 from pipeline.item import Item
 from schemas.result import ClosedBy
 
@@ -34,7 +34,6 @@ class Entry:
     due_by: ClosedBy
     expires_at: float
     order_at: float = 0.0
-    waiting: bool = True
 
 
 @dataclass(slots=True)
@@ -56,17 +55,17 @@ class BucketQueue:
         self.limit = bucket.max_batch
         self.forecast = ArrivalForecast()
         self._serial = 0
-        self._waiting = 0
-        self._order: list[tuple[float, int, Entry]] = []
-        self._due: list[tuple[float, int, Entry]] = []
-        self._expiry: list[tuple[float, int, Entry]] = []
-        self._arrival: deque[Entry] = deque()
+        self._waiting: dict[int, Entry] = {}
+        self._order = InstantHeap(self._waiting)
+        self._due = InstantHeap(self._waiting)
+        self._expiry = InstantHeap(self._waiting)
+        self._arrival: deque[int] = deque()
         self._streams: dict[str, _StreamPlace] = {}
         self._flush_by: ClosedBy | None = None
         self._flush_left = 0
 
     def __len__(self) -> int:
-        return self._waiting
+        return len(self._waiting)
 
     def add(self, entry: Entry, interval_s: float | None) -> None:
         """Take in a frame whose stream's interval is `interval_s` (None: unknown)."""
@@ -77,33 +76,29 @@ class BucketQueue:
         place.waiting += 1
         place.last_order_at = entry.order_at = max(entry.due_at, place.last_order_at)
         self._serial += 1
-        self._waiting += 1
-        heapq.heappush(self._order, (entry.order_at, self._serial, entry))
-        heapq.heappush(self._due, (entry.due_at, self._serial, entry))
+        self._waiting[self._serial] = entry
+        self._order.push(entry.order_at, self._serial)
+        self._due.push(entry.due_at, self._serial)
         if entry.expires_at < math.inf:
-            heapq.heappush(self._expiry, (entry.expires_at, self._serial, entry))
-        self._arrival.append(entry)
+            self._expiry.push(entry.expires_at, self._serial)
+        self._arrival.append(self._serial)
         self.forecast.arrived(stream, entry.item.received_at, interval_s)
 
     def pop(self) -> Item:
         """Take out the first frame in the order. The queue must not be empty."""
-        while not self._order[0][2].waiting:
-            heapq.heappop(self._order)
-        return self._remove(heapq.heappop(self._order)[2])
+        return self._remove(self._order.first)
 
     def pop_expired(self, now: float) -> list[Item]:
         """Take out every frame that can no longer be answered in time."""
         expired: list[Item] = []
-        while self._expiry and (not self._expiry[0][2].waiting or self._expiry[0][0] <= now):
-            entry = heapq.heappop(self._expiry)[2]
-            if entry.waiting:
-                expired.append(self._remove(entry))
+        while self._expiry.first_at <= now:
+            expired.append(self._remove(self._expiry.first))
         return expired
 
     def flush(self, closed_by: ClosedBy) -> None:
         """Everything waiting now is to leave at once, its batches closed by `closed_by`."""
         if self._waiting:
-            self._flush_by, self._flush_left = closed_by, self._waiting
+            self._flush_by, self._flush_left = closed_by, len(self._waiting)
 
     @property
     def flushing(self) -> ClosedBy | None:
@@ -113,61 +108,53 @@ class BucketQueue:
     @property
     def first_order_at(self) -> float:
         """The place of the next frame to leave; infinity when empty."""
-        return _top(self._order)
+        return self._order.first_at
 
     @property
     def due_at(self) -> float:
         """The earliest due instant; infinity when empty."""
-        return _top(self._due)
+        return self._due.first_at
 
     @property
     def due_by(self) -> ClosedBy:
         """Why the earliest due frame would close the batch. The queue must not be empty."""
-        _top(self._due)
-        return self._due[0][2].due_by
+        return self._waiting[self._due.first].due_by
 
     @property
     def expires_at(self) -> float:
         """The earliest expiry instant; infinity when none."""
-        return _top(self._expiry)
+        return self._expiry.first_at
 
     @property
     def oldest_received_at(self) -> float:
         """When the longest-waiting frame was received; infinity when empty."""
-        while self._arrival and not self._arrival[0].waiting:
+        while self._arrival and self._arrival[0] not in self._waiting:
             self._arrival.popleft()
-        return self._arrival[0].item.received_at if self._arrival else math.inf
+        return self._waiting[self._arrival[0]].item.received_at if self._arrival else math.inf
 
     def holds(self, partitions: frozenset[tuple[str, int]]) -> bool:
         """Whether a frame of one of these (topic, partition) waits here. O(n), for revokes."""
         return any(
             (entry.item.coordinates.topic, entry.item.coordinates.partition) in partitions
-            for entry in self._arrival
-            if entry.waiting
+            for entry in self._waiting.values()
         )
 
-    def _remove(self, entry: Entry) -> Item:
-        entry.waiting = False
-        self._waiting -= 1
+    def _remove(self, serial: int) -> Item:
+        item = self._waiting.pop(serial).item
         if self._flush_by is not None:
             self._flush_left -= 1
             if self._flush_left <= 0:
                 self._flush_by = None
-        item = entry.item
         place = self._streams[item.stream]
         place.waiting -= 1
         if not place.waiting:
             del self._streams[item.stream]
         self.forecast.left(item.stream)
-        if not self._waiting:
-            self._order.clear()
-            self._due.clear()
-            self._expiry.clear()
-            self._arrival.clear()
+        self._sweep()
         return item
 
-
-def _top(heap: list[tuple[float, int, Entry]]) -> float:
-    while heap and not heap[0][2].waiting:
-        heapq.heappop(heap)
-    return heap[0][0] if heap else math.inf
+    def _sweep(self) -> None:
+        for heap in (self._order, self._due, self._expiry):
+            heap.sweep()
+        if len(self._arrival) > 2 * len(self._waiting) + SLACK:
+            self._arrival = deque(serial for serial in self._arrival if serial in self._waiting)

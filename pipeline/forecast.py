@@ -34,6 +34,7 @@ class ArrivalForecast:
 
     def arrived(self, stream: str, at: float, interval_s: float | None) -> None:
         """A frame joined the queue at instant `at`; `interval_s` None means: expect nothing."""
+        self._advance(at)  # a busy queue never asks, and what was expected long ago must go
         state = self._streams.get(stream)
         if state is None:
             state = self._streams[stream] = _Stream()

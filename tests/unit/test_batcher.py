@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
@@ -43,6 +44,10 @@ def streams_of(batch: Batch | None) -> list[str]:
     return [item.stream for item in batch.items]
 
 
+def items_alive() -> int:
+    return sum(type(each) is Item for each in gc.get_objects())
+
+
 # -- full ----------------------------------------------------------------------------------------
 
 
@@ -75,6 +80,25 @@ def test_a_backlog_leaves_in_full_batches() -> None:
         sizes.append(len(batch.items))
     assert sizes == [SMALL.max_batch, SMALL.max_batch]
     assert len(batcher) == 1
+
+
+def test_under_lasting_load_nothing_holds_a_frame_that_has_left() -> None:
+    """Every batch closes because it is full, so nobody asks which frame is due or oldest. A frame
+    holds the bytes of its record: keeping one too many for ever is how memory runs out."""
+    batcher = a_batcher()
+    backlog = 2 * SMALL.max_batch
+    before = items_alive()
+    for index in range(2_000):
+        now = NOW + index / 1_000
+        stream = f"cam{index % 50}"
+        late = an_item(stream, index, received_at=now, deadline_at=now + 60, interval_s=0.1)
+        batcher.add(late, now)
+        if len(batcher) > backlog:
+            batch = closed(batcher, now, BUSY)
+            assert batch is not None
+            assert batch.closed_by is ClosedBy.FULL
+    del late, batch
+    assert items_alive() - before == len(batcher)
 
 
 # -- window --------------------------------------------------------------------------------------

@@ -75,3 +75,14 @@ def test_the_soonest_of_many() -> None:
         forecast.arrived(str(index), 0.0, interval)
         forecast.left(str(index))
     assert forecast.next_arrival(0.0) == 0.2
+
+
+def test_what_nobody_asks_for_is_not_kept_for_ever() -> None:
+    """A queue under lasting load never asks; streams come, leave and never return."""
+    forecast = ArrivalForecast()
+    for index in range(5_000):
+        at = index / 100
+        forecast.arrived(f"cam{index}", at, 0.1)
+        forecast.left(f"cam{index}")
+    kept = len(forecast._streams), len(forecast._upcoming), len(forecast._overdue)
+    assert max(kept) <= 20  # an interval of them, and their grace
