@@ -71,7 +71,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path) -> None:
     finally:
         demo.kill()
         demo.communicate()
-    assert demo.returncode == 1
+    assert demo.returncode == 130
     assert "interrupted" in errors
     assert "Traceback" not in errors
     assert all_gone(children)
