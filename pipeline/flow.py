@@ -2,6 +2,9 @@
 
 A credit is taken when a record is received and given back when its answer was acknowledged, not
 before: retries and dead letters need the bytes until then.
+
+A segment of video is two kinds of bytes. Its record holds bytes, but no item, until it is settled.
+Each frame of it holds an item until it is settled, and its decoded bytes until it is inferred.
 """
 
 from __future__ import annotations
@@ -69,28 +72,38 @@ class Flow:
 
     def take(self, nbytes: int) -> None:
         """A record of `nbytes` ≥ 0 bytes was received."""
-        self._items += 1
-        self._bytes += nbytes
-        weight = MEAN_WEIGHT if self._mean_bytes else 1.0
-        self._mean_bytes += weight * (nbytes - self._mean_bytes)
-        if self._items >= self._max_items or self._bytes >= self._max_bytes:
-            self._open = False
+        self._learn(nbytes)
+        self._add(1, nbytes)
+
+    def hold(self, nbytes: int) -> None:
+        """A segment's record of `nbytes` ≥ 0 bytes was received."""
+        self._learn(nbytes)
+        self._add(0, nbytes)
+
+    def take_frame(self, nbytes: int) -> None:
+        """A frame of a segment is to be decoded, into `nbytes` ≥ 0 bytes."""
+        self._add(1, nbytes)
+
+    def fits(self, nbytes: int) -> bool:
+        """Whether a frame of so many bytes may be decoded now."""
+        return self._open and self._bytes + nbytes <= self._max_bytes
 
     def give(self, nbytes: int) -> None:
-        """A record of `nbytes` bytes was answered durably, or abandoned with its epoch.
+        """A record, or frame, of `nbytes` bytes was answered durably, or abandoned with its epoch.
 
         Raises:
             ValueError: more is given than was taken.
         """
-        if self._items < 1 or nbytes > self._bytes:
-            raise ValueError(f"credits given twice: {nbytes} of {self._bytes} bytes")
-        self._items -= 1
-        self._bytes -= nbytes
-        # A limit so small that its low water rounds to nothing must still open when all is done.
-        low_items = self._items <= int(LOW_WATER * self._max_items)
-        low_bytes = self._bytes <= int(LOW_WATER * self._max_bytes)
-        if low_items and low_bytes:
-            self._open = True
+        self._remove(1, nbytes)
+
+    def let_go(self, nbytes: int) -> None:
+        """These bytes are no longer held: of a segment's record that is settled, or of a frame that
+        was inferred and still holds its item.
+
+        Raises:
+            ValueError: more is given than was taken.
+        """
+        self._remove(0, nbytes)
 
     def wanted(
         self, assigned: Iterable[PartitionId], full: frozenset[PartitionId]
@@ -99,3 +112,24 @@ class Flow:
         if not self._open:
             return []
         return [partition for partition in assigned if partition not in full]
+
+    def _learn(self, nbytes: int) -> None:
+        weight = MEAN_WEIGHT if self._mean_bytes else 1.0
+        self._mean_bytes += weight * (nbytes - self._mean_bytes)
+
+    def _add(self, items: int, nbytes: int) -> None:
+        self._items += items
+        self._bytes += nbytes
+        if self._items >= self._max_items or self._bytes >= self._max_bytes:
+            self._open = False
+
+    def _remove(self, items: int, nbytes: int) -> None:
+        if items > self._items or nbytes > self._bytes:
+            raise ValueError(f"credits given twice: {nbytes} of {self._bytes} bytes")
+        self._items -= items
+        self._bytes -= nbytes
+        # A limit so small that its low water rounds to nothing must still open when all is done.
+        low_items = self._items <= int(LOW_WATER * self._max_items)
+        low_bytes = self._bytes <= int(LOW_WATER * self._max_bytes)
+        if low_items and low_bytes:
+            self._open = True

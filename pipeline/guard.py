@@ -15,8 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipeline.item import Item
-from pipeline.journal import Journal, Stage
+from pipeline.journal import Journal, Located, Stage
 from pipeline.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ it watches: their time begins anew."""
 class Guard(Protocol):
     """What a stage asks before it goes where it may not come back from."""
 
-    def inside(self, stage: Stage, items: Sequence[Item]) -> AbstractContextManager[None]:
+    def inside(self, stage: Stage, items: Sequence[Located]) -> AbstractContextManager[None]:
         """Holds while `stage` makes one native call for `items`; without items, for itself (a
         check on harmless input)."""
         ...
@@ -41,10 +40,40 @@ class Unguarded:
     def inside(
         self,
         stage: Stage,  # noqa: ARG002
-        items: Sequence[Item],  # noqa: ARG002
+        items: Sequence[Located],  # noqa: ARG002
     ) -> AbstractContextManager[None]:
         """Anybody may go in."""
         return nullcontext()
+
+
+class Door:
+    """Lets calls in together, and one that must be alone while nobody else is inside. One that
+    waits to be alone keeps later ones out. For any number of threads."""
+
+    def __init__(self) -> None:
+        self._inside = self._waiting = 0
+        self._alone = False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def passing(self, *, alone: bool) -> Generator[None]:
+        """Wait to be let in, and be inside."""
+        with self._changed:
+            if alone:
+                self._waiting += 1
+                self._changed.wait_for(lambda: not self._inside)
+                self._waiting -= 1
+            else:
+                self._changed.wait_for(lambda: not (self._alone or self._waiting))
+            self._alone = alone
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._alone = False
+                self._changed.notify_all()
 
 
 @dataclass(slots=True, eq=False)
@@ -95,22 +124,25 @@ class NativeGuard:
         self._keep_alive = keep_alive
         self._clock = clock
         self._calls: dict[Stage, _Call] = {}
+        self._door = Door()
         self._look_at = math.inf
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="native-guard", daemon=True)
 
     @contextmanager
-    def inside(self, stage: Stage, items: Sequence[Item]) -> Generator[None]:
-        """See `Guard.inside`. On the stage's own thread."""
-        if items:
-            self._journal.enter(stage, items)
-        self._calls[stage] = _Call(stage, self._clock(), len(items))
-        try:
-            yield
-        finally:
-            del self._calls[stage]
+    def inside(self, stage: Stage, items: Sequence[Located]) -> Generator[None]:
+        """See `Guard.inside`. On the stage's own thread. A suspect is let in alone, whatever the
+        stage: were anybody else inside when it crashes, the blame would not be certain."""
+        with self._door.passing(alone=any(item.solo for item in items)):
             if items:
-                self._journal.leave(stage)
+                self._journal.enter(stage, items)
+            self._calls[stage] = _Call(stage, self._clock(), len(items))
+            try:
+                yield
+            finally:
+                del self._calls[stage]
+                if items:
+                    self._journal.leave(stage)
 
     def start(self) -> None:
         """Watch from now on."""

@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from pipeline.item import Coordinates, Item
+from pipeline.item import Coordinates
 
 MAGIC = b"flnative"
 VERSION = 2
@@ -44,6 +45,19 @@ class Stage(StrEnum):
     POST = "post"
     RETURN = "return"
     """Waiting for a GPU to be done with a batch, and fetching what it found."""
+    SEGMENT = "segment"
+    """A segment of video is demuxed and decoded into frames."""
+
+
+class Located(Protocol):
+    """What may be inside a native call: an item, or a segment that is being read."""
+
+    @property
+    def coordinates(self) -> Coordinates: ...
+    @property
+    def solo(self) -> bool:
+        """Nothing else may be inside native code with it."""
+        ...
 
 
 _STAGES = tuple(Stage)
@@ -100,13 +114,14 @@ class Journal:
             os.close(descriptor)
         self._map[: _HEADER.size] = _HEADER.pack(MAGIC, VERSION, os.getpid())
 
-    def enter(self, stage: Stage, items: Sequence[Item]) -> None:
+    def enter(self, stage: Stage, items: Sequence[Located]) -> None:
         """These items, of one route and therefore one topic, are about to enter native code.
 
         Raises:
             ValueError: they do not fit: more than a batch.
         """
-        places = [item.coordinates for item in items]
+        # Frames of one segment share their record, and it is inside once.
+        places = list(dict.fromkeys(item.coordinates for item in items))
         payload = _ENCODER.encode(
             _Inside(
                 time.time_ns() // 1000,

@@ -65,13 +65,19 @@ def _histogram(name: str, labels: Sequence[str], text: str, buckets: Sequence[fl
     return Metric(f"frameloom_{name}", Kind.HISTOGRAM, tuple(labels), text, tuple(buckets))
 
 
-RECEIVED = _counter("received", ["route"], "Records taken from Kafka.")
-RECEIVED_BYTES = _counter("received_bytes", ["route"], "Bytes of their values.")
+RECEIVED = _counter(
+    "received", ["route"], "Records taken from Kafka; of a segment of video each answered frame."
+)
+RECEIVED_BYTES = _counter("received_bytes", ["route"], "Bytes of the records' values.")
 ANSWERED = _counter("answered", ["route", "status"], "Results acknowledged by the broker.")
 DEAD_LETTERED = _counter("dead_lettered", ["route", "reason"], "Dead letters acknowledged.")
 ABANDONED = _counter("abandoned", ["route"], "Records given up with their revoked partition.")
 IN_FLIGHT = _gauge("in_flight_items", [], "Records received and not yet settled.")
-IN_FLIGHT_BYTES = _gauge("in_flight_bytes", [], "Bytes of their values and of what they claim.")
+IN_FLIGHT_BYTES = _gauge(
+    "in_flight_bytes",
+    [],
+    "Bytes of their values, of what they claim, and of segments' frames that are not inferred.",
+)
 CLAIMED_BYTES = _counter("claimed_bytes", ["route"], "Bytes fetched for records that claim them.")
 CLAIMS_WAITING = _gauge("claims_waiting", [], "Records whose picture is not fetched yet.")
 BATCHES = _counter("batches", ["route", "bucket", "closed_by"], "Batches done, by close reason.")
@@ -83,7 +89,8 @@ FREE_SLOTS = _gauge("free_slots", [], "Slots that could take a batch.")
 STAGE_SECONDS = _histogram(
     "stage_seconds",
     ["route", "stage"],
-    "Time per stage: `fetch` (receipt to fetched) per claim; `queue` (receipt to batch) per frame; "
+    "Time per stage: `fetch` (receipt to fetched) per claim; `segment` (demuxing and decoding) per "
+    "frame of a segment of video; `queue` (receipt to batch) per frame; "
     "`decode`, `infer`, `post` per batch; "
     "`sequence` (done to its turn to leave), `produce` (turn to acknowledgement) and "
     "`e2e` (receipt to acknowledgement) per record.",
@@ -96,6 +103,12 @@ LAG_RECORDS = _gauge("lag_records", ["topic", "partition"], "Records between com
 WATERMARK_LAG = _gauge(
     "watermark_lag_records", ["topic", "partition"], "Records received but not yet committable."
 )
+SEGMENTS = _counter(
+    "segments",
+    ["route", "end"],
+    "Segments of video: `read` to the end, `broken`, or `left` with their partition.",
+)
+OPEN_SEGMENTS = _gauge("open_segments", [], "Segments of video that are being read.")
 SEQUENCER_HELD = _gauge(
     "sequencer_held", [], "Answers that wait for an earlier one of their stream."
 )
@@ -150,9 +163,10 @@ TABLE = (
     RECEIVED, RECEIVED_BYTES, ANSWERED, DEAD_LETTERED, ABANDONED, IN_FLIGHT, IN_FLIGHT_BYTES,
     CLAIMED_BYTES, CLAIMS_WAITING,
     BATCHES, BATCH_SIZE, BATCH_FILL, QUEUE_DEPTH, RUNNING_BATCHES, FREE_SLOTS, STAGE_SECONDS,
-    LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEQUENCER_HELD, OUT_OF_MEMORY, BATCH_LIMIT, SUSPECTS,
-    KEY_MISMATCHES, CLOCK_SKEWS, LATE_COMPLETIONS, REBALANCES, ASSIGNED, PRODUCE_RETRIES,
-    ANSWERS_BLOCKED, COMMITS, TRANSACTIONS, TRANSACTION_SECONDS, TRANSACTION_SIZE, *STREAM_TABLE,
+    LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEGMENTS, OPEN_SEGMENTS, SEQUENCER_HELD,
+    OUT_OF_MEMORY, BATCH_LIMIT, SUSPECTS, KEY_MISMATCHES, CLOCK_SKEWS, LATE_COMPLETIONS,
+    REBALANCES, ASSIGNED, PRODUCE_RETRIES, ANSWERS_BLOCKED, COMMITS, TRANSACTIONS,
+    TRANSACTION_SECONDS, TRANSACTION_SIZE, *STREAM_TABLE,
 )  # fmt: skip
 
 

@@ -13,8 +13,7 @@ import torch
 
 from pipeline.cuda_runtime import device_errors
 from pipeline.guard import Guard
-from pipeline.item import Item
-from pipeline.journal import Stage
+from pipeline.journal import Located, Stage
 from pipeline.retry import Backoff
 from schemas.errors import TransientError
 
@@ -38,7 +37,7 @@ class NativeCalls:
         self._guard = guard
         self._cuda = cuda
 
-    def run(self, stage: Stage, items: Sequence[Item], call: Callable[[], T]) -> T:
+    def run(self, stage: Stage, items: Sequence[Located], call: Callable[[], T]) -> T:
         """Make a call for these items.
 
         Raises:

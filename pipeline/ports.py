@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 from pipeline.bucket import Bucket
 from pipeline.item import Batch, Item, Outcome, StageTimes
 from pipeline.letterbox import Letterbox
+from pipeline.segment import Sampling, SegmentFrame
 from pipeline.table import Table
 from schemas.errors import FatalError, PoisonError
+from schemas.frame import FrameMessage
 from schemas.result import Detection, ModelInfo
 
 if TYPE_CHECKING:
@@ -51,6 +53,48 @@ class Decoder(Protocol):
 
     def close(self) -> None:
         """Release threads and pipelines. Safe to call twice."""
+        ...
+
+
+class SegmentReader(Protocol):
+    """An open segment of video, read one step at a time. Used by one thread."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """About how many bytes the next frame's pixels take (RGB), before they are there."""
+        ...
+
+    def step(self) -> SegmentFrame | None:
+        """Make at most one native call. A frame, or None when more steps are needed; after a frame
+        that is the `last` there is nothing more.
+
+        Raises:
+            PoisonError: the segment ends here, and something is wrong with it. Every good frame
+                before was returned.
+            MemoryError: this step found no memory, and the reader is of no more use.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what it holds. Safe to call twice."""
+        ...
+
+
+class SegmentDecoder(Protocol):
+    """Turns segments of video into frames, lazily. Used by one thread at a time."""
+
+    @property
+    def name(self) -> str:
+        """`pyav-cpu`, `pyav-nvdec`."""
+        ...
+
+    def open(self, segment: FrameMessage, sampling: Sampling) -> SegmentReader:
+        """Look at the container and find its video.
+
+        Raises:
+            PoisonError: nothing of it can be decoded.
+            MemoryError: there was none for it.
+        """
         ...
 
 

@@ -14,6 +14,10 @@ from pipeline.ledger import PartitionId
 
 Answer = TypeVar("Answer")
 
+Place = tuple[int, int]
+"""Where an answer belongs: its record's offset, and its number among the record's answers, which is
+0 where there is only one. They rise."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamKey:
@@ -26,10 +30,10 @@ class StreamKey:
 
 @dataclass(slots=True)
 class _Stream(Generic[Answer]):
-    """Offsets in flight in source order, and the answers that came early."""
+    """Places in flight in source order, and the answers that came early."""
 
-    expected: deque[int] = field(default_factory=deque[int])
-    early: dict[int, Answer] = field(default_factory=dict[int, Answer])
+    expected: deque[Place] = field(default_factory=deque[Place])
+    early: dict[Place, Answer] = field(default_factory=dict[Place, Answer])
 
 
 class Sequencer(Generic[Answer]):
@@ -66,34 +70,34 @@ class Sequencer(Generic[Answer]):
         until the record that everyone waits for is answered."""
         return frozenset(self._full)
 
-    def expect(self, key: StreamKey, offset: int) -> None:
-        """A record of the stream was taken in. Offsets rise within a key.
+    def expect(self, key: StreamKey, place: Place) -> None:
+        """A record of the stream, or a frame of one, was taken in. Places rise within a key.
 
         Raises:
-            ValueError: the offset is not above the one before.
+            ValueError: the place is not above the one before.
         """
         streams = self._assignments.setdefault((key.partition, key.epoch), {})
         expected = streams.setdefault(key.stream, _Stream()).expected
-        if expected and offset <= expected[-1]:
-            raise ValueError(f"{key} expects offset {offset} after {expected[-1]}")
-        expected.append(offset)
+        if expected and place <= expected[-1]:
+            raise ValueError(f"{key} expects {place} after {expected[-1]}")
+        expected.append(place)
 
-    def complete(self, key: StreamKey, offset: int, answer: Answer) -> list[Answer]:
-        """The record at `offset` has its answer. Returns the answers that may leave now, in
+    def complete(self, key: StreamKey, place: Place, answer: Answer) -> list[Answer]:
+        """What stands at `place` has its answer. Returns the answers that may leave now, in
         order: none (it is early), or this one with those that waited for it.
 
         An epoch that was dropped returns nothing.
 
         Raises:
-            ValueError: the offset is not expected, or has its answer already.
+            ValueError: the place is not expected, or has its answer already.
         """
         streams = self._assignments.get((key.partition, key.epoch))
         if streams is None:
             return []
         stream = streams.get(key.stream)
-        if stream is None or offset < stream.expected[0] or offset in stream.early:
-            raise ValueError(f"{key} does not wait for offset {offset}")
-        stream.early[offset] = answer
+        if stream is None or place < stream.expected[0] or place in stream.early:
+            raise ValueError(f"{key} does not wait for {place}")
+        stream.early[place] = answer
         self._held += 1
         leaving = self._release(stream)
         if not stream.expected:

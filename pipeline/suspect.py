@@ -36,7 +36,7 @@ class Suspect:
 
     Attributes:
         at: its coordinates.
-        stage: the stage it was in at the latest death: `decode`, `infer` or `post`.
+        stage: the stage it was in at the latest death: `decode`, `infer`, `post` or `segment`.
         death: the latest.
         faults: crashes and hangs so far.
         kills: deaths without a trace so far.

@@ -27,7 +27,7 @@ from schemas.frame import (
     FrameKeys,
     FrameMessage,
 )
-from schemas.magic import refused_format, sniff
+from schemas.magic import refused_format, sniff, sniff_segment
 from schemas.raw import raw_fault
 from schemas.record import RawRecord
 from schemas.result import RESULT_VERSION, ResultMessage
@@ -85,7 +85,7 @@ def read_frame(record: RawRecord, limits: LimitSettings) -> FrameMessage:
     """Read a record in whichever form it has: bare, MessagePack map or JSON object.
 
     The form is told by the first bytes, pictures first: no map or JSON object can begin like
-    one, because their keys are strings.
+    one, because their keys are strings. Nor can one begin like a segment.
 
     Raises:
         PoisonError: stage `codec`; `empty_record`, `record_too_large`, `bad_envelope`,
@@ -107,6 +107,9 @@ def read_frame(record: RawRecord, limits: LimitSettings) -> FrameMessage:
         return _frame_of_keys(record, value, _ENVELOPE, limits)
     if JSON_OBJECT.match(value):
         return _frame_of_keys(record, value, _JSON, limits)
+    encoding = sniff_segment(view)
+    if encoding is not None:
+        return _frame_of_picture(record, view, encoding)
     name = refused_format(view)
     if name is not None:
         raise _poison(Reason.UNSUPPORTED_ENCODING, f"the record looks like {name}")
@@ -266,6 +269,8 @@ def _frame_of_keys(
         _check_raw(keys, encoding, data.nbytes if claim is None else claim.length)
     if encoding in SEGMENT_ENCODINGS:
         _check_segment(keys, identity.seq, limits)
+        if claim is not None:
+            raise _poison(Reason.BAD_ENVELOPE, "a segment is carried as data, it cannot be a uri")
     return FrameMessage(
         stream_id=identity.stream_id,
         seq=identity.seq,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from schemas.errors import PoisonError
 from schemas.record import RawRecord
@@ -15,9 +16,43 @@ HEADER_PREFIX = "fl-"
 
 _ATTEMPTS_DIGITS = 6
 
+NOTHING_MORE: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class FrameMark:
+    """Which part of a segment a dead letter stands for.
+
+    Attributes:
+        frame: the answered frame whose answer it is, counted from 0; None for what is left of the
+            record, or for a record without frames.
+        frames: how many answered frames the record has; None while that is not said.
+    """
+
+    frame: int | None = None
+    frames: int | None = None
+
+    def headers(self) -> dict[str, str]:
+        """`fl-frame` and `fl-frames`, each where it says something."""
+        marks = {"fl-frame": self.frame, "fl-frames": self.frames}
+        return {name: str(number) for name, number in marks.items() if number is not None}
+
+
+def frame_mark(headers: Iterable[tuple[str, bytes]]) -> FrameMark:
+    """What a dead letter says of the frame it stands for; the last header of a name counts, and
+    anything but 1 to 6 decimal digits for none."""
+    found = {name: _number(value) for name, value in headers}
+    return FrameMark(found.get("fl-frame"), found.get("fl-frames"))
+
 
 def dead_letter_headers(
-    error: PoisonError, record: RawRecord, *, worker: str, at_us: int, attempts: int
+    error: PoisonError,
+    record: RawRecord,
+    *,
+    worker: str,
+    at_us: int,
+    attempts: int,
+    more: Mapping[str, str] = NOTHING_MORE,
 ) -> list[tuple[str, bytes]]:
     """The record's own headers, untouched and first, then ours.
 
@@ -30,6 +65,7 @@ def dead_letter_headers(
         at_us: when, Unix microseconds, `fl-at` in decimal.
         attempts: how often the record was tried, before it was replayed too, ≥ 1, `fl-attempts`
             in decimal.
+        more: further headers of ours.
     """
     added = {
         "fl-reason": error.code.value,
@@ -39,6 +75,7 @@ def dead_letter_headers(
         "fl-attempts": str(attempts),
         "fl-worker": worker,
         "fl-at": str(at_us),
+        **more,
     }
     return [*record.headers, *((name, _cut(text)) for name, text in added.items())]
 
@@ -53,8 +90,7 @@ def attempts_before(headers: Iterable[tuple[str, bytes]]) -> int:
     for name, value in headers:
         if name == "fl-attempts":
             last = value
-    # Of bytes, `isdigit` takes ASCII digits only.
-    return int(last) if last.isdigit() and len(last) <= _ATTEMPTS_DIGITS else 0
+    return _number(last) or 0
 
 
 def replay_headers(letter: RawRecord) -> list[tuple[str, bytes]]:
@@ -71,6 +107,11 @@ def replay_headers(letter: RawRecord) -> list[tuple[str, bytes]]:
         ("fl-attempts", str(attempts).encode()),
         ("fl-replayed-from", f"{letter.topic}/{letter.partition}/{letter.offset}".encode()),
     ]
+
+
+def _number(value: bytes) -> int | None:
+    # Of bytes, `isdigit` takes ASCII digits only.
+    return int(value) if value.isdigit() and len(value) <= _ATTEMPTS_DIGITS else None
 
 
 def _cut(text: str) -> bytes:

@@ -56,7 +56,11 @@ class Reason(StrEnum):
     CLAIM_FAILED = "claim_failed"
     """The place failed again and again: no connection, a server's error, a transfer cut short."""
     DECODE_FAILED = "decode_failed"
-    """Every decoder of the ladder refused the picture."""
+    """Every decoder of the ladder refused the picture; or a segment is damaged, and what came
+    before the damage was answered."""
+    SEGMENT_TOO_LONG = "segment_too_long"
+    """A segment with more frames than `limits.max_segment_frames`, or of more time than
+    `limits.max_segment_ms`; what is within the limits was answered."""
     INFERENCE_FAILED = "inference_failed"
     """The model failed on this frame alone, after its batch was bisected."""
     RESULT_TOO_LARGE = "result_too_large"
@@ -83,8 +87,8 @@ class PoisonError(FrameloomError):
     Attributes:
         code: stable reason code, header `fl-reason`.
         detail: one sentence for a human, header `fl-detail` (cut to 1 KiB there).
-        stage: where it was found: `codec`, `claim`, `probe`, `decode`, `infer`, `post`, `result`
-            or `admission` (`fl-stage`).
+        stage: where it was found: `codec`, `claim`, `probe`, `segment`, `decode`, `infer`, `post`,
+            `result` or `admission` (`fl-stage`).
     """
 
     def __init__(self, code: Reason, detail: str, *, stage: str) -> None:

@@ -33,7 +33,6 @@ _REFUSED_STARTS = {
     b"P6\n": "PPM",
     b"<svg": "SVG",
     b"%PDF": "PDF",
-    b"\x1aE\xdf\xa3": "Matroska or WebM",
     b"FLV\x01": "FLV",
     b"\x00\x00\x00\x01": "an H.264 or H.265 elementary stream",
     b"\x1f\x8b": "gzip",
@@ -55,6 +54,8 @@ _BRANDS = {
 _AVIF_BRANDS = (b"avif", b"avis")
 _HEAD_BYTES = 64
 """Of an AVIF whose first brand is not its own: as far as its list of brands is looked at."""
+_TS_PACKET, _TS_SYNC = 188, 0x47
+"""Length and first byte of a packet of an MPEG transport stream (ISO/IEC 13818-1)."""
 
 
 def sniff(data: memoryview) -> Encoding | None:
@@ -86,6 +87,23 @@ def _is_avif(head: bytes) -> bool:
     end = min(int.from_bytes(head[:4], "big"), len(head))
     brands = (head[at : at + 4] for at in range(16, end - 3, 4))
     return head[8:12] in (b"mif1", b"msf1") and any(brand in _AVIF_BRANDS for brand in brands)
+
+
+def sniff_segment(data: memoryview) -> Encoding | None:
+    """The container of video that `data` (unsigned bytes) begins with, or None.
+
+    An elementary stream is not told by its first bytes: many things begin with three zeros.
+    """
+    head = bytes(data[:12])
+    if head[4:8] == b"ftyp" and head[8:12] not in _BRANDS:
+        return Encoding.MP4
+    if head.startswith(b"\x1aE\xdf\xa3"):
+        return Encoding.MKV
+    if len(data) > 2 * _TS_PACKET and all(
+        data[at] == _TS_SYNC for at in (0, _TS_PACKET, 2 * _TS_PACKET)
+    ):
+        return Encoding.TS
+    return None
 
 
 def refused_format(data: memoryview) -> str | None:

@@ -115,11 +115,16 @@ class Source(msgspec.Struct, frozen=True):
 
     Attributes:
         topic, partition, offset: the record's coordinates.
+        frame: which of the record's answered frames this is, counted from 0; 0 for a picture.
+        frames: how many answered frames the record has: 1 for a picture; of a segment in the result
+            of its last frame, null in the others.
     """
 
     topic: str
     partition: int
     offset: int
+    frame: int = 0
+    frames: int | None = 1
 
 
 class ResultMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):

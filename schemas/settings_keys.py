@@ -189,6 +189,10 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         classes: ids of the classes to keep, or null for all.
         sample_every: infer every n-th frame of a stream, at least 1; the others are answered
             `skipped`.
+        segment_sample_every: of a segment of video that does not say, answer every n-th frame, at
+            least 1; the others have no answer.
+        segment_sample_fps: of a segment that does not say, answer so many frames per second, above
+            0 to 1000; null for segment_sample_every.
         buckets: target shapes; at least one.
     """
 
@@ -204,6 +208,8 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_det: Positive = 300
     classes: Annotated[list[Count], Meta(min_length=1)] | None = None
     sample_every: Positive = 1
+    segment_sample_every: Positive = 1
+    segment_sample_fps: Annotated[float, Meta(gt=0.0, le=1_000.0)] | None = None
     buckets: Annotated[list[BucketSettings], Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: list(DEFAULT_BUCKETS)
     )
@@ -301,11 +307,14 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         max_items: frames admitted and not yet answered.
         max_bytes: bytes of their records; at least limits.max_record_bytes.
         max_held_per_stream: results of one stream that wait for an earlier one.
+        max_segments: segments of video that are decoded at once, 1 to 64; further ones wait. Each
+            has one more frame, and the reference pictures of its codec, in memory.
     """
 
     max_items: Positive = 256
     max_bytes: Bytes = 256 * MIB
     max_held_per_stream: Positive = 64
+    max_segments: Annotated[int, Meta(ge=1, le=64)] = 2
 
 
 class Order(StrEnum):
@@ -365,6 +374,9 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         model_threads: threads inside the model on a CPU; 0 lets the backend choose.
         model_cache_dir: folder for exported models and for which backend was fastest; null: the
             user's own ($XDG_CACHE_HOME/frameloom or ~/.cache/frameloom).
+        segment_decoder: cpu, or nvdec: decode segments on the GPU where it can, else on the CPU.
+        segment_threads: threads inside the decoder of a segment, 1 to 64; frames are decoded in
+            order, and each further thread keeps one more in memory.
         stage_timeout_ms: longest time of one call into a decoder or the model, milliseconds. A call
             that takes longer hangs: the process ends, and its records run alone after the restart.
     """
@@ -377,6 +389,8 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     decode_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     model_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     model_cache_dir: Text | None = None
+    segment_decoder: Literal["cpu", "nvdec"] = "cpu"
+    segment_threads: Annotated[int, Meta(ge=1, le=64)] = 1
     stage_timeout_ms: Millis = 30_000
 
 

@@ -115,6 +115,11 @@ def _route(index: int, route: RouteSettings, max_detections: int) -> Iterator[Vi
         )
     if route.classes is not None and len(set(route.classes)) != len(route.classes):
         yield Violation((*here, "classes"), "names a class twice")
+    if route.segment_sample_fps is not None and route.segment_sample_every > 1:
+        yield Violation(
+            (*here, "segment_sample_every"),
+            "has no effect with segment_sample_fps: set one",
+        )
     seen: set[str] = set()
     for place, bucket in enumerate(route.buckets):
         if bucket.name in seen:

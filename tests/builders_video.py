@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
+from av.video.stream import VideoStream
 
 
 def a_video(path: Path, stamps_ms: list[int], *, rate: int = 10) -> Path:
@@ -23,3 +26,54 @@ def a_video(path: Path, stamps_ms: list[int], *, rate: int = 10) -> Path:
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return path
+
+
+_MUXERS = {"mp4": "mp4", "mkv": "matroska", "ts": "mpegts", "h264": "h264", "h265": "hevc"}
+
+
+def a_segment(
+    encoding: str = "mp4",
+    frames: int = 6,
+    *,
+    size: tuple[int, int] = (64, 48),
+    rate: int = 10,
+    codec: str | None = None,
+    stamps: Sequence[int] | None = None,
+    mux: dict[str, str] | None = None,
+    b_frames: int = 0,
+) -> bytes:
+    """A segment of noise that drifts, one group of pictures. `size` is width, height; `stamps` are
+    presentation times in units of 1/`rate` seconds, 0, 1, 2 ... where None."""
+    buffer = io.BytesIO()
+    width, height = size
+    name = codec or ("libx265" if encoding == "h265" else "libx264")
+    options = {"preset": "ultrafast", "bf": str(b_frames), "threads": "1"}
+    if name == "libx265":
+        options = {"preset": "ultrafast", "x265-params": "log-level=none:pools=1:bframes=0"}
+    with av.open(buffer, "w", format=_MUXERS[encoding], options=mux or {}) as container:
+        stream = container.add_stream(name, rate=rate, options=options if "lib" in name else {})
+        assert isinstance(stream, VideoStream)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, rate)
+        noise = np.random.default_rng(1).integers(0, 255, (height, width, 3), dtype=np.uint8)
+        for number, pts in enumerate(range(frames) if stamps is None else stamps):
+            frame = av.VideoFrame.from_ndarray(np.roll(noise, 2 * number, axis=1), format="rgb24")
+            frame.pts, frame.time_base = pts, Fraction(1, rate)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return buffer.getvalue()
+
+
+def a_sound(encoding: str = "mp4") -> bytes:
+    """A segment without video."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=_MUXERS[encoding]) as container:
+        stream = container.add_stream("aac", rate=8000, layout="mono")
+        for number in range(4):
+            frame = av.AudioFrame.from_ndarray(
+                np.zeros((1, 1024), np.float32), format="fltp", layout="mono"
+            )
+            frame.sample_rate, frame.pts = 8000, 1024 * number
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return buffer.getvalue()

@@ -2,7 +2,8 @@
 
 Read it, leave out what the route samples away, set its deadline, look at the picture's header and
 choose a bucket. Each step may answer the record itself; then the engine never sees it. A record
-that only claims its picture comes twice: before it is fetched and after.
+that only claims its picture comes twice: before it is fetched and after. A segment of video is only
+read here; each of its decoded frames takes the same steps later.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from pipeline.bucket import BucketTable
 from pipeline.claim_rules import ClaimRules
 from pipeline.item import Item
 from pipeline.probe import ProbeLimits, probe
+from pipeline.segment import Sampling, SegmentFrame
 from schemas.codec import read_frame
 from schemas.dead_letter import attempts_before
 from schemas.errors import PoisonError, Reason
-from schemas.frame import FrameMessage
+from schemas.frame import SEGMENT_ENCODINGS, Encoding, FrameMessage
 from schemas.record import RawRecord
 from schemas.result import Status
 from schemas.settings import LimitSettings
@@ -29,10 +31,12 @@ from workers.anchor import Time
 from workers.answers import AnswerWriter
 from workers.logs import Log
 from workers.suspects import Suspects
-from workers.tickets import Admitted, Claimed, OrderUnit, Settled, Ticket
+from workers.tickets import Admitted, Claimed, OrderUnit, Part, Segment, Settled, Ticket
 
 MAX_SKEW_S = 5.0
 """A capture time further in the future counts as the receipt time, and is flagged."""
+
+EVERY_FRAME = Sampling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,14 @@ class Intake:
         buckets: its bucket table.
         sample_every: frames whose `seq` is a multiple of it are detected, the others skipped.
         claims: which pictures kept elsewhere may be fetched.
+        sampling: of segments that do not say which of their frames are answered.
     """
 
     route: str
     buckets: BucketTable
     sample_every: int
     claims: ClaimRules = field(default_factory=ClaimRules)
+    sampling: Sampling = EVERY_FRAME
 
 
 class Admission:
@@ -86,13 +92,15 @@ class Admission:
         self.suspects = suspects
         self._attempts = itertools.count(1)
 
-    def admit(self, record: RawRecord, epoch: int) -> Admitted | Claimed | Settled:
+    def admit(self, record: RawRecord, epoch: int) -> Admitted | Claimed | Segment | Settled:
         """Take one record in, received now."""
         route = self._intakes[record.topic].route
         ticket = self._ticket(record, epoch, route)
         try:
             frame = read_frame(record, self._limits)
             ticket = self._with_frame(ticket, frame)
+            if frame.encoding in SEGMENT_ENCODINGS:
+                return self._admit_segment(ticket, frame)
             refusal = self._answered_unseen(ticket, frame)
             if refusal is not None:
                 return refusal
@@ -123,6 +131,31 @@ class Admission:
         except Exception as error:  # noqa: BLE001
             return self._unforeseen(ticket, error)
 
+    def admit_frame(self, segment: Segment, decoded: SegmentFrame) -> Admitted | Settled:
+        """Take one decoded frame of a segment in. It is the next part of its record."""
+        parts = segment.parts
+        ticket = replace(segment.ticket, part=Part(segment, number=parts.take(), last=decoded.last))
+        if decoded.last:
+            parts.end()
+        try:
+            frame = _frame_of(segment.message, decoded)
+            # The pixels are bounded by credits that are given back once they are inferred.
+            kept = structs.replace(frame, data=memoryview(b""))
+            ticket = self._with_frame(ticket, kept)
+            return self._answered_unseen(ticket, frame) or self._admit_picture(ticket, frame)
+        except PoisonError as error:
+            return Settled(ticket, self._writer.dead_letter(ticket, error))
+        except Exception as error:  # noqa: BLE001
+            return self._unforeseen(ticket, error)
+
+    def refuse_rest(self, segment: Segment, error: PoisonError) -> Settled:
+        """Answer what is left of a segment, after its good frames. It is the record's last part."""
+        parts = segment.parts
+        part = Part(segment, number=parts.take(), last=True, is_frame=False)
+        parts.end()
+        ticket = replace(segment.ticket, part=part)
+        return Settled(ticket, self._writer.dead_letter(ticket, error))
+
     def _unforeseen(self, ticket: Ticket, error: Exception) -> Settled:
         # One record must not end the worker, or it would end every worker after this one.
         self._log.exception("admission_failed", source=str(ticket.coordinates))
@@ -130,6 +163,19 @@ class Admission:
             Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", stage="admission"
         )
         return Settled(ticket, self._writer.dead_letter(ticket, poison))
+
+    def _admit_segment(self, ticket: Ticket, frame: FrameMessage) -> Segment:
+        """
+        Raises:
+            PoisonError: it has crashed workers.
+        """
+        verdict = None if ticket.suspect is None else ticket.suspect.verdict()
+        if verdict is not None:
+            raise verdict
+        sampling = self._intakes[ticket.record.topic].sampling
+        if frame.sample_fps is not None or frame.sample_every is not None:
+            sampling = Sampling(frame.sample_every or 1, frame.sample_fps)
+        return Segment(ticket, frame, sampling)
 
     def _ticket(self, record: RawRecord, epoch: int, route: str) -> Ticket:
         attempts = 1 + attempts_before(record.headers)
@@ -156,7 +202,9 @@ class Admission:
         """What needs no look at the picture, and none is fetched for."""
         if frame.seq % self._intakes[ticket.record.topic].sample_every:
             return Settled(ticket, self._writer.unseen(ticket, frame, Status.SKIPPED))
-        if self._deadline_at(ticket, frame) <= ticket.received_at:
+        # A segment's frames come as they are decoded, not with their record.
+        at = ticket.received_at if ticket.part is None else self._clock()
+        if self._deadline_at(ticket, frame) <= at:
             return Settled(ticket, self._writer.unseen(ticket, frame, Status.EXPIRED))
         verdict = None if ticket.suspect is None else ticket.suspect.verdict()
         if verdict is not None:
@@ -176,10 +224,10 @@ class Admission:
             header=header,
             bucket=bucket,
             geometry=geometry,
-            # A claim's frame waits for company from when it could be decoded.
-            received_at=ticket.received_at if ticket.claim is None else self._clock(),
+            # What was fetched or decoded here waits for company from when it was there.
+            received_at=self._clock() if ticket.claim or ticket.part else ticket.received_at,
             deadline_at=self._deadline_at(ticket, frame),
-            nbytes=ticket.nbytes,
+            nbytes=ticket.nbytes if ticket.part is None else frame.data.nbytes,
             clock_skew=ticket.clock_skew,
             attempts=ticket.attempts,
             solo=ticket.suspect is not None,
@@ -193,3 +241,18 @@ class Admission:
         captured_at = self._anchor.to_monotonic(frame.captured_at_us)
         from_at = ticket.received_at if ticket.clock_skew else captured_at
         return from_at + frame.ttl_ms / 1e3
+
+
+def _frame_of(segment: FrameMessage, decoded: SegmentFrame) -> FrameMessage:
+    """The decoded frame as a raw picture of the segment's stream."""
+    return structs.replace(
+        segment,
+        seq=segment.seq + decoded.index,
+        captured_at_us=min(segment.captured_at_us + decoded.offset_us, 2**63 - 1),
+        encoding=Encoding.RGB24,
+        data=decoded.pixels,
+        width=decoded.width,
+        height=decoded.height,
+        sample_every=None,
+        sample_fps=None,
+    )

@@ -106,6 +106,7 @@ class AnswerWriter:
             worker=self._worker,
             at_us=self._anchor.to_unix_us(now),
             attempts=ticket.attempts,
+            more={} if ticket.part is None else ticket.part.mark.headers(),
         )
         return Answer(
             ticket=ticket,
@@ -170,5 +171,14 @@ def _batch_info(outcome: Outcome) -> BatchInfo | None:
 
 
 def _source(ticket: Ticket) -> Source:
-    record = ticket.record
-    return Source(topic=record.topic, partition=record.partition, offset=record.offset)
+    record, part = ticket.record, ticket.part
+    frames = 1
+    if part is not None:
+        frames = part.number + 1 if part.last else None
+    return Source(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        frame=0 if part is None else part.number,
+        frames=frames,
+    )

@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pipeline.bucket import Bucket, BucketTable
+from pipeline.decode_segment import PyAvSegments
 from pipeline.engine import EngineSnapshot, EngineState
 from pipeline.flow import Flow
+from pipeline.guard import Guard, Unguarded
 from pipeline.item import Item, Outcome
 from pipeline.ledger import Ledger, PartitionId
 from pipeline.metrics import Metrics
+from pipeline.segment import Sampling, SegmentLimits
+from pipeline.segment_thread import SegmentThread
 from pipeline.sequencer import Sequencer
 from schemas.errors import FatalError, PoisonError
 from schemas.result import ClosedBy, ModelInfo
@@ -32,6 +36,7 @@ from workers.kafka_sink import KafkaSink
 from workers.kafka_source import Claims, Hooks, KafkaSource
 from workers.kafka_transactions import KafkaTransactions
 from workers.logs import Log, RecordLog
+from workers.segments import Segments
 from workers.suspects import Suspects
 from workers.tasks import Failure, Tasks
 from workers.tickets import Answer, OrderUnit, Ticket
@@ -76,11 +81,13 @@ class Machinery:
         make_engine: the engine, given `deliver` and `fail` (both are called on its thread).
         models: route name → the model that answers there.
         suspects: of earlier workers; nobody in one that keeps no journal.
+        guard: stands around the native calls that read segments.
     """
 
     make_engine: Callable[[Deliver, Fail], EnginePort]
     models: Mapping[str, ModelInfo]
     suspects: Suspects = field(default_factory=Suspects)
+    guard: Guard = field(default_factory=Unguarded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,7 @@ class Parts:
     engine: EnginePort
     source: KafkaSource
     sink: SinkPort
+    segments: Segments
     tasks: Tasks
     watchdog: Watchdog
 
@@ -167,11 +175,19 @@ def assemble(
         metrics=metrics,
         log=log,
     )
+    segments = Segments(
+        _segment_thread(settings, machinery),
+        lambda: delivery,
+        settings.flow.max_segments,
+        tasks.spawn,
+        metrics,
+        time.clock,
+    )
     delivery = Delivery(
         books,
         _admission(settings, writer, time, log, machinery.suspects),
         writer,
-        Ends(engine.submit, sink.put, downloads),
+        Ends(engine.submit, sink.put, downloads, segments.read),
         metrics,
         RecordLog(log),
         time,
@@ -190,7 +206,7 @@ def assemble(
         behind=source.behind,
         clock=time.clock,
     )
-    return Parts(delivery, downloads, engine, source, sink, tasks, watchdog)
+    return Parts(delivery, downloads, engine, source, sink, segments, tasks, watchdog)
 
 
 def worker_name(settings: Settings) -> str:
@@ -212,6 +228,24 @@ def _books(settings: Settings) -> Books:
     )
 
 
+def segment_decoder(settings: Settings) -> PyAvSegments:
+    """What turns segments of video into frames."""
+    limits = settings.limits
+    return PyAvSegments(
+        SegmentLimits(
+            max_pixels=limits.max_pixels,
+            max_frames=limits.max_segment_frames,
+            max_us=limits.max_segment_ms * 1_000,
+        ),
+        threads=settings.device.segment_threads,
+        hardware=settings.device.segment_decoder,
+    )
+
+
+def _segment_thread(settings: Settings, machinery: Machinery) -> SegmentThread:
+    return SegmentThread(segment_decoder(settings), machinery.guard)
+
+
 def _answer_writer(settings: Settings, machinery: Machinery, time: Time) -> AnswerWriter:
     destinations = {
         route.name: Destination(route.output, route.dead_letter, machinery.models[route.name])
@@ -231,7 +265,13 @@ def _admission(
 ) -> Admission:
     claims = claim_rules(settings.claim_check)
     intakes = {
-        route.input: Intake(route.name, bucket_table(route), route.sample_every, claims)
+        route.input: Intake(
+            route.name,
+            bucket_table(route),
+            route.sample_every,
+            claims,
+            Sampling(route.segment_sample_every, route.segment_sample_fps),
+        )
         for route in settings.routes
     }
     return Admission(

@@ -1,4 +1,8 @@
-"""Delivery: every record that came in is answered once, in order, and only then committed.
+"""Delivery: every record that came in is answered, in order, and only then committed.
+
+A record has one answer; a segment of video has one per frame, and is settled with the last of them.
+While a segment is being read, records of its partition that are here already wait behind it, and no
+more are polled: its frames take their places first.
 
 The one place that joins ledger, sequencer and flow. All of it belongs to the event loop's thread;
 the engine's outcomes are handed over to that thread before they get here.
@@ -7,14 +11,16 @@ the engine's outcomes are handed over to that thread before they get here.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline import metrics as m
 from pipeline.flow import Flow
 from pipeline.item import Coordinates, Item, Outcome
 from pipeline.ledger import Ledger, PartitionId
 from pipeline.metrics import Metrics
+from pipeline.segment import SegmentFrame
 from pipeline.sequencer import Sequencer
 from schemas.errors import PoisonError
 from schemas.record import RawRecord
@@ -23,7 +29,7 @@ from workers.anchor import Time
 from workers.answers import AnswerWriter
 from workers.downloads import Downloads
 from workers.logs import RecordLog
-from workers.tickets import Admitted, Answer, Claimed, Ticket
+from workers.tickets import Admitted, Answer, Claimed, Segment, Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +49,21 @@ class Ends:
         submit: items, to the engine.
         put: an answer whose turn it is, to the sink.
         downloads: fetch what records claim, and tell `Delivery.fetched`.
+        read: a segment, to be decoded into frames.
     """
 
     submit: Callable[[Sequence[Item]], None]
     put: Callable[[Answer], None]
     downloads: Downloads
+    read: Callable[[Segment], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Behind:
+    """A partition whose segment is being read, and the records that wait behind it."""
+
+    segment: Segment
+    records: deque[RawRecord] = field(default_factory=deque[RawRecord])
 
 
 class Delivery:
@@ -79,14 +95,21 @@ class Delivery:
         self._record_log = record_log
         self._time = time
         self._tickets: dict[int, Ticket] = {}
+        self._behind: dict[PartitionId, _Behind] = {}
+        self._segments: dict[Segment, None] = {}
         self.progress = asyncio.Event()
         self.last_progress_at = time.clock()
         self.settled = 0
 
     @property
     def in_flight(self) -> int:
-        """Records that hold a credit."""
+        """Records, and frames of segments, that hold a credit."""
         return self._flow.items
+
+    @property
+    def segments(self) -> int:
+        """Segments that are not settled."""
+        return len(self._segments)
 
     def assign(self, partitions: Iterable[PartitionId]) -> None:
         """These partitions are this worker's from now on, each in a new epoch."""
@@ -106,6 +129,7 @@ class Delivery:
                 continue
             held = self._sequencer.drop(partition, epoch)
             self._ledger.drop(partition)
+            self._behind.pop(partition, None)
             for ticket in self._ends.downloads.abandon(partition, epoch):
                 self.abandon(ticket)
             for answer in held:
@@ -123,7 +147,13 @@ class Delivery:
             raise ValueError(f"records of {partition}, which is not assigned")
         if not self._flow.items:
             self.last_progress_at = self._time.clock()
-        items = [item for record in records if (item := self._take_one(record, epoch))]
+        items: list[Item] = []
+        for record in records:
+            behind = self._behind.get(partition)
+            if behind is not None:
+                behind.records.append(record)
+            elif (item := self._take_one(record, epoch)) is not None:
+                items.append(item)
         self._gauge()
         if items:
             self._ends.submit(items)
@@ -131,8 +161,8 @@ class Delivery:
     @property
     def full(self) -> frozenset[PartitionId]:
         """Partitions of which nothing more should be taken now: a stream holds its limit of early
-        answers, or too many claims wait to be fetched."""
-        return self._sequencer.full | self._ends.downloads.full
+        answers, too many claims wait to be fetched, or a segment is being read."""
+        return self._sequencer.full | self._ends.downloads.full | self._behind.keys()
 
     def fetched(self, ticket: Ticket, got: memoryview | PoisonError) -> None:
         """What a record claims is here, or will not be."""
@@ -145,32 +175,116 @@ class Delivery:
         else:
             self._answer(admitted.ticket, admitted.answer)
 
+    def take_no_more(self, partitions: Iterable[PartitionId] | None = None) -> None:
+        """Forget what waits behind segments of these partitions (None: of all): they are given
+        back, and it is their next owner's. The segments themselves are read on."""
+        for partition in list(self._behind) if partitions is None else partitions:
+            if partition in self._behind:
+                self._behind[partition].records.clear()
+
+    def may_decode(self, segment: Segment, nbytes: int) -> bool:
+        """Take the credits for a segment's next frame, if they are to be had.
+
+        The oldest segment may have one frame inside whatever the credits say: they may all be held
+        by what waits for it.
+        """
+        oldest = next(iter(self._segments), None) is segment and not segment.parts.inside
+        if not (oldest or self._flow.fits(nbytes)):
+            return False
+        self._flow.take_frame(nbytes)
+        return True
+
+    def take_frame(self, segment: Segment, decoded: SegmentFrame, credit: int) -> None:
+        """A frame was decoded, for a credit of so many bytes."""
+        if not self.is_open(segment):
+            self._flow.give(credit)
+            return
+        nbytes = decoded.pixels.nbytes
+        if nbytes != credit:
+            self._flow.give(credit)
+            self._flow.take_frame(nbytes)
+        admitted = self._admission.admit_frame(segment, decoded)
+        self._expect(admitted.ticket)
+        if isinstance(admitted, Admitted):
+            self._tickets[admitted.item.attempt_id] = admitted.ticket
+            self._gauge()
+            self._ends.submit([admitted.item])
+        else:
+            self._flow.let_go(nbytes)
+            self._answer(admitted.ticket, admitted.answer)
+
+    def break_off(self, segment: Segment, error: PoisonError, credit: int | None) -> None:
+        """A segment is damaged, or was refused: its good frames are here, and this is the answer to
+        what is left. `credit` bytes were taken for a frame that does not come, or nothing was."""
+        if credit is None:
+            self._flow.take_frame(0)
+        else:
+            self._flow.let_go(credit)
+        if not self.is_open(segment):
+            self._flow.give(0)
+            return
+        settled = self._admission.refuse_rest(segment, error)
+        self._expect(settled.ticket)
+        self._answer(settled.ticket, settled.answer)
+
+    def end_segment(self, segment: Segment) -> None:
+        """Nothing more is read of a segment: its last part is here, or its epoch has ended. What
+        waits behind it is taken in. Safe to call twice."""
+        if not segment.parts.ended and self.is_open(segment):
+            # The worker ends in the middle of it: it stays unsettled.
+            return
+        segment.parts.end()
+        partition = segment.ticket.partition
+        self._settle_segment(segment)
+        behind = self._behind.get(partition)
+        if behind is not None and behind.segment is segment:
+            del self._behind[partition]
+            if behind.records:
+                self.take(partition, list(behind.records))
+        self.progress.set()
+
     def complete(self, outcomes: Sequence[Outcome]) -> None:
         """What the engine made of items: one batch, or a group that expired."""
         if outcomes and (batch := outcomes[0].batch) is not None:
             self._count_batch(outcomes[0], len(batch.items))
         for outcome in outcomes:
-            if outcome.item.solo and outcome.batch is not None:
-                self._admission.suspects.acquit(outcome.item.coordinates)
             ticket = self._tickets.pop(outcome.item.attempt_id, None)
+            if ticket is not None and ticket.part is not None:
+                self._flow.let_go(outcome.item.nbytes)
+                # Under exactly once, nothing of a long segment settles before its end.
+                self.last_progress_at = self._time.clock()
+            elif outcome.item.solo and outcome.batch is not None:
+                self._admission.suspects.acquit(outcome.item.coordinates)
             if ticket is None or not self._ledger.is_open(ticket.partition, ticket.epoch):
                 self._metrics.add(m.LATE_COMPLETIONS, 1)
                 if ticket is not None:
+                    if ticket.part is not None:
+                        ticket.part.segment.parts.answer()
                     self.abandon(ticket)
                 continue
             self._answer(ticket, self._writer.of_outcome(ticket, outcome))
         self._metrics.set(m.SEQUENCER_HELD, self._sequencer.held)
+        # Frames that were inferred make room for others of their segments.
+        self.progress.set()
+
+    def is_open(self, segment: Segment) -> bool:
+        """Whether the segment's epoch is still open, so that reading it is this worker's job."""
+        return self._ledger.is_open(segment.ticket.partition, segment.ticket.epoch)
 
     def is_live(self, answer: Answer) -> bool:
         """Whether the answer's epoch is still open, so that sending it is this worker's job."""
         return self._ledger.is_open(answer.ticket.partition, answer.ticket.epoch)
 
     def acknowledge(self, answer: Answer) -> None:
-        """The broker has the answer: the record is settled."""
+        """The broker has the answer: the record is settled, or this part of it."""
         ticket, now = answer.ticket, self._time.clock()
-        self._ledger.settle(ticket.coordinates, ticket.epoch)
         self._flow.give(ticket.nbytes)
         self._ends.downloads.release(ticket)
+        if ticket.part is None:
+            self._ledger.settle(ticket.coordinates, ticket.epoch)
+        else:
+            ticket.part.segment.parts.settle()
+            self._settle_segment(ticket.part.segment)
         if answer.is_dead_letter:
             self._metrics.add(m.DEAD_LETTERED, 1, ticket.route, answer.verdict.value)
         else:
@@ -181,9 +295,12 @@ class Delivery:
         self._progress(now)
 
     def abandon(self, ticket: Ticket) -> None:
-        """The record's epoch ended before it was settled."""
+        """The epoch of the record, or of this part of it, ended before it was settled."""
         self._flow.give(ticket.nbytes)
         self._ends.downloads.release(ticket)
+        if ticket.part is not None:
+            ticket.part.segment.parts.settle()
+            self._settle_segment(ticket.part.segment)
         self._metrics.add(m.ABANDONED, 1, ticket.route)
         self._metrics.streams.answer(ticket.stream)
         self._progress(self._time.clock())
@@ -200,14 +317,26 @@ class Delivery:
             self.progress.clear()
             await self.progress.wait()
 
+    async def wait_read(self) -> None:
+        """Return once no segment is being read."""
+        while any(not segment.parts.ended for segment in self._segments):
+            self.progress.clear()
+            await self.progress.wait()
+
     def _take_one(self, record: RawRecord, epoch: int) -> Item | None:
         admitted = self._admission.admit(record, epoch)
         ticket = admitted.ticket
         self._ledger.receive(ticket.coordinates, epoch)
+        record_bytes = ticket.nbytes - ticket.claimed_bytes
+        self._metrics.add(m.RECEIVED_BYTES, record_bytes, ticket.route)
+        if isinstance(admitted, Segment):
+            self._flow.hold(ticket.nbytes)
+            self._segments[admitted] = None
+            self._behind[ticket.partition] = _Behind(admitted)
+            self._ends.read(admitted)
+            return None
         self._flow.take(ticket.nbytes)
-        self._count_received(ticket)
-        if ticket.key is not None:
-            self._sequencer.expect(ticket.key, record.offset)
+        self._expect(ticket)
         if isinstance(admitted, Admitted):
             self._tickets[admitted.item.attempt_id] = ticket
             return admitted.item
@@ -217,7 +346,26 @@ class Delivery:
         self._answer(ticket, admitted.answer)
         return None
 
+    def _expect(self, ticket: Ticket) -> None:
+        """What came in has its place in the order."""
+        self._count_received(ticket)
+        if ticket.key is not None:
+            self._sequencer.expect(ticket.key, ticket.place)
+
+    def _settle_segment(self, segment: Segment) -> None:
+        """The record is settled once all of its parts are."""
+        ticket, parts, is_open = segment.ticket, segment.parts, self.is_open(segment)
+        if is_open and parts.ended and not parts.inside and ticket.suspect is not None:
+            self._admission.suspects.acquit(ticket.coordinates)
+        if parts.done and segment in self._segments:
+            del self._segments[segment]
+            self._flow.let_go(ticket.nbytes)
+            if is_open:
+                self._ledger.settle(ticket.coordinates, ticket.epoch)
+
     def _answer(self, ticket: Ticket, answer: Answer) -> None:
+        if ticket.part is not None:
+            ticket.part.segment.parts.answer()
         if answer.is_dead_letter:
             at = answer.ticket.coordinates
             self._record_log.warn(
@@ -230,7 +378,7 @@ class Delivery:
         if key is None:
             self._ends.put(answer)
             return
-        for leaving in self._sequencer.complete(key, ticket.record.offset, answer):
+        for leaving in self._sequencer.complete(key, ticket.place, answer):
             waited_s = self._time.clock() - leaving.ready_at
             self._metrics.observe(m.STAGE_SECONDS, waited_s, ticket.route, "sequence")
             self._ends.put(leaving)
@@ -250,7 +398,6 @@ class Delivery:
     def _count_received(self, ticket: Ticket) -> None:
         route = ticket.route
         self._metrics.add(m.RECEIVED, 1, route)
-        self._metrics.add(m.RECEIVED_BYTES, ticket.nbytes - ticket.claimed_bytes, route)
         frame = ticket.frame
         if frame is None:
             self._metrics.streams.receive(ticket.stream, None, ticket.received_at)

@@ -129,7 +129,7 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
         )
 
     models = {name: lane.model.info for name, lane in loaded.lanes.items()}
-    return Machinery(make_engine, models, safety.suspects)
+    return Machinery(make_engine, models, safety.suspects, safety.guard)
 
 
 def _load_route(settings: Settings, route: RouteSettings, device: str, log: Log) -> Model:

@@ -271,6 +271,7 @@ class KafkaSource:
         self._metrics.set(m.ASSIGNED, len(self._admitting))
         if not ids:
             return
+        self._delivery.take_no_more(ids)
         self._hooks.flush(ids)
         try:
             async with asyncio.timeout(self._settings.lifecycle.revoke_timeout_ms / 1e3):

@@ -26,14 +26,21 @@ class Prefix:
         self._answers.append(answer)
 
     def head(self, max_answers: int, max_bytes: int) -> list[Answer]:
-        """The first answers, within both limits; one at least when there is any, however large."""
+        """The answers of the first records, within both limits; of one at least when it has all of
+        its answers here, however many and large. A record has one, a segment of video several; part
+        of them cannot be committed, because the offset is the record's."""
         chosen: list[Answer] = []
+        record: list[Answer] = []
         nbytes = 0
-        for answer in islice(self._answers, max_answers):
+        for answer in self._answers:
+            record.append(answer)
             nbytes += answer.nbytes
-            if chosen and nbytes > max_bytes:
+            if not answer.closes:
+                continue
+            if chosen and (len(chosen) + len(record) > max_answers or nbytes > max_bytes):
                 break
-            chosen.append(answer)
+            chosen += record
+            record = []
         return chosen
 
     def replace(self, old: Answer, new: Answer) -> None:

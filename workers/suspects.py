@@ -150,11 +150,16 @@ class SuspectFolder:
 
     def _take_over(self, dead: _Dead, known: dict[Coordinates, Suspect]) -> None:
         now_us = self._now_us()
+        blamed: set[Coordinates] = set()
         for entry in dead.entries:
             death = dead.death_of(entry)
             if death is None:
                 continue
-            for at in entry.records:
+            # A segment may be inside two stages, with one frame here and the next one there: the
+            # death of one process counts once.
+            fresh = [at for at in entry.records if at not in blamed]
+            blamed.update(fresh)
+            for at in fresh:
                 known[at] = after_death(known.get(at), at, entry.stage.value, death, now_us)
             self._log.warning(
                 "suspects_found",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from pipeline.item import Coordinates, Item
 from pipeline.ledger import PartitionId
-from pipeline.sequencer import StreamKey
+from pipeline.parts import Parts
+from pipeline.segment import Sampling
+from pipeline.sequencer import Place, StreamKey
 from pipeline.suspect import Suspect
+from schemas.dead_letter import FrameMark
 from schemas.errors import Reason
 from schemas.frame import Claim, FrameMessage
 from schemas.record import RawRecord
@@ -31,20 +34,47 @@ WHOLE_PARTITION = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Which answer of a segment's record it is.
+
+    Attributes:
+        segment: the record, with the account of its answers.
+        number: among the record's answers, from 0.
+        last: none comes after it.
+        is_frame: it answers a frame; else it is the dead letter of what could not be read.
+    """
+
+    segment: Segment
+    number: int
+    last: bool
+    is_frame: bool = True
+
+    @property
+    def mark(self) -> FrameMark:
+        """What a dead letter in this place says."""
+        if not self.is_frame:
+            return FrameMark(None, self.number)
+        return FrameMark(self.number, self.number + 1 if self.last else None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Ticket:
-    """One record in flight: from its receipt until its answer was acknowledged.
+    """One record in flight, or one frame of a segment's: from its receipt until its answer was
+    acknowledged.
 
     Attributes:
         record: kept until then, because a dead letter carries it whole.
         epoch: the assignment under which it was received.
         route: name of its route.
         received_at: monotonic seconds.
-        frame: what it says, or None while (or because) it could not be read.
+        frame: what it says, or None while (or because) it could not be read. A segment's frame is
+            without its pixels here: they are the engine's alone.
         unit: within what its answer waits for earlier ones.
         clock_skew: it claims to be captured well after its receipt.
         attempts: how often it is tried with this one, ≥ 1.
         suspect: what is held of it, if it was inside when a worker died.
         claim: what is fetched for it.
+        part: of a segment's answers, which one; None for a record with one answer.
     """
 
     record: RawRecord
@@ -57,6 +87,7 @@ class Ticket:
     attempts: int = 1
     suspect: Suspect | None = None
     claim: Claim | None = None
+    part: Part | None = None
 
     @property
     def coordinates(self) -> Coordinates:
@@ -68,7 +99,10 @@ class Ticket:
 
     @property
     def nbytes(self) -> int:
-        """Its byte credit: the length of the record's value, and of what it claims."""
+        """Its byte credit: the length of the record's value, and of what it claims. A segment's
+        record holds it, its frames do not."""
+        if self.part is not None:
+            return 0
         return len(self.record.value or b"") + self.claimed_bytes
 
     @property
@@ -87,11 +121,33 @@ class Ticket:
         return StreamKey(self.partition, self.epoch, self.frame.stream_id)
 
     @property
+    def place(self) -> Place:
+        """Its place in the order of its partition."""
+        return (self.record.offset, 0 if self.part is None else self.part.number)
+
+    @property
     def stream(self) -> str:
         """Its stream for counting; an unreadable record counts for its partition."""
         if self.frame is None:
             return f"{self.record.topic}-{self.record.partition}"
         return self.frame.stream_id
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """A segment's record in flight, until its last answer was acknowledged.
+
+    Attributes:
+        ticket: of the record.
+        message: what it says, its data with it.
+        sampling: which frames are answered.
+        parts: the account of its answers. Mutable: of the event loop's thread.
+    """
+
+    ticket: Ticket
+    message: FrameMessage
+    sampling: Sampling
+    parts: Parts = field(default_factory=Parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +165,11 @@ class Answer:
     headers: tuple[tuple[str, bytes], ...]
     verdict: Status | Reason
     ready_at: float
+
+    @property
+    def closes(self) -> bool:
+        """Whether its record has no answer after it."""
+        return self.ticket.part is None or self.ticket.part.last
 
     @property
     def is_dead_letter(self) -> bool:

@@ -39,8 +39,8 @@ class Worker:
     Attributes:
         metrics: this worker's own.
         http_port: where health is served; None before the start or when it is off.
-        engine_ended: whether the engine's thread has ended; if not, only the end of the process
-            ends it.
+        engine_ended: whether the threads of the engine and of segments have ended; if not, only the
+            end of the process ends them.
     """
 
     def __init__(
@@ -130,6 +130,7 @@ class Worker:
     async def _start(self, parts: Parts) -> None:
         await parts.sink.start()
         parts.engine.start()
+        parts.segments.start()
         await parts.source.start()
         self._lifecycle.enter(WorkerState.RUNNING)
         commits = commit_regularly(self._settings.delivery, parts.delivery, parts.source.commit)
@@ -163,16 +164,16 @@ class Worker:
         """
         self._lifecycle.enter(WorkerState.DRAINING)
         await parts.tasks.cancel("poll", "watch_log")
-        parts.engine.drain()
+        parts.delivery.take_no_more()
         timeout_s = self._settings.lifecycle.drain_timeout_ms / 1e3
-        settling = asyncio.ensure_future(parts.delivery.wait_settled())
+        settling = asyncio.ensure_future(self._settle(parts))
         try:
             drained = await self._first_of(settling, timeout_s)
         finally:
             settling.cancel()
         await parts.tasks.cancel("commit")
         committed = await parts.source.commit()
-        left = parts.delivery.in_flight
+        left = parts.delivery.in_flight + parts.delivery.segments
         self._log.info(
             "drained", settled=parts.delivery.settled, unsettled=left, committed=committed
         )
@@ -181,16 +182,26 @@ class Worker:
         self._lifecycle.enter(WorkerState.STOPPED)
         return EXIT_DONE
 
+    async def _settle(self, parts: Parts) -> None:
+        """Answer everything that was admitted. Segments are read to their end first: an engine that
+        drains takes no more frames."""
+        await parts.delivery.wait_read()
+        parts.engine.drain()
+        await parts.delivery.wait_settled()
+
     async def _close(self, parts: Parts) -> None:
         """End everything, from whatever state. Commits nothing."""
+        parts.segments.halt()
         await parts.tasks.cancel("poll", "commit", "watch_log", "gauge")
         if self._settings.delivery.guarantee is Guarantee.EXACTLY_ONCE:
             # Its writers ask the source for offsets.
             await parts.sink.stop()
         await parts.source.stop()
         await parts.downloads.close()
-        self.engine_ended = await asyncio.to_thread(parts.engine.stop, ENGINE_STOP_S)
+        engine_ended = await asyncio.to_thread(parts.engine.stop, ENGINE_STOP_S)
         await parts.tasks.cancel()
+        segments_ended = await asyncio.to_thread(parts.segments.stop, ENGINE_STOP_S)
+        self.engine_ended = engine_ended and segments_ended
         await parts.sink.stop()
 
     async def _gauge(self, parts: Parts) -> None:

@@ -39,7 +39,7 @@ from workers.delivery import Books, Delivery, Ends
 from workers.downloads import Bounds, Downloads
 from workers.logs import RecordLog, get_log
 from workers.suspects import SuspectFolder, Suspects
-from workers.tickets import Answer, OrderUnit
+from workers.tickets import Answer, OrderUnit, Segment
 
 P0: PartitionId = ("in", 0)
 P1: PartitionId = ("in", 1)
@@ -81,6 +81,7 @@ class Office:
         self.time = Time(Anchor(self.clock(), UNIX_US), self.clock)
         self.items: list[Item] = []
         self.queue: list[Answer] = []
+        self.segments: list[Segment] = []
         self.metrics = Metrics()
         self.books = Books(Ledger(), Sequencer[Answer](max_held), Flow(1_000, 1 << 30))
         writer = AnswerWriter(
@@ -98,7 +99,7 @@ class Office:
             done=lambda ticket, got: self.delivery.fetched(ticket, got),  # noqa: PLW0108
             fail=self.failures.append, clock=self.clock, metrics=self.metrics, log=get_log("test"),
         )  # fmt: skip
-        ends = Ends(self._submit, self.queue.append, self.downloads)
+        ends = Ends(self._submit, self.queue.append, self.downloads, self.segments.append)
         self.delivery = Delivery(
             self.books, admission, writer, ends,
             self.metrics, RecordLog(get_log("test")), self.time,

@@ -68,8 +68,14 @@ def test_the_largest_batch_with_the_longest_names_and_numbers_fits(journal: Jour
         )
     journal.enter(Stage.INFER, large)
     assert read_journal(journal.path)[0].records == tuple(item.coordinates for item in large)
+    more = [an_item(seq=2**63 - 1 - n, partition=2**31 - 1) for n in range(3 * 1024)]
     with pytest.raises(ValueError, match="do not fit"):
-        journal.enter(Stage.INFER, large * 3)
+        journal.enter(Stage.INFER, more)
+
+
+def test_a_record_with_several_frames_inside_is_there_once(journal: Journal) -> None:
+    journal.enter(Stage.DECODE, [an_item(seq=7), an_item(seq=8), an_item(seq=7)])
+    assert [at.offset for at in read_journal(journal.path)[0].records] == [7, 8]
 
 
 def test_the_entry_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
