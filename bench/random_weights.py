@@ -25,25 +25,33 @@ from bench.scenes import Scene
 _CONF = 0.25
 _SIZE = (640, 384)
 """Width and height that the pictures are fitted at."""
+_MOST_CHANNELS = {0.75: 768, 1.0: 512, 1.25: 512}
+"""Width → ceiling of a layer's channels before it, in the sizes m, l and x; 1024 otherwise."""
 _SPREAD = 1.0
 """Standard deviation of the class logits."""
 
 
 def write_random_yolov8(
-    path: Path, *, seed: int = 14, width: float = 0.25, classes: int = 80, share: float = 0.04
+    path: Path,
+    *,
+    seed: int = 14,
+    width: float = 0.25,
+    depth: float = 0.33,
+    classes: int = 80,
+    share: float = 0.04,
 ) -> Path:
-    """Write an Ultralytics checkpoint of YOLOv8 (depth 0.33) with random weights that give boxes.
+    """Write an Ultralytics checkpoint of YOLOv8 with random weights that give boxes.
 
     Args:
         path: the `.pt` file to write.
         seed: of the weights. The default gives boxes on every picture of `bench.parity_pictures`.
-        width: 0.25 is YOLOv8n.
+        width, depth: 0.25 and 0.33 are YOLOv8n, 0.75 and 0.67 YOLOv8m.
         classes: ≥ 1, labelled `class0`, `class1`, …
         share: of the anchors that score above 0.25 on photographs, 0..1.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = build_yolov8(width=width, classes=classes)
+        network = build_yolov8(width=width, depth=depth, classes=classes)
         with torch.no_grad():
             _fit(network, torch.cat(list(_pictures())), share)
     network.args = {"task": "detect"}
@@ -51,11 +59,12 @@ def write_random_yolov8(
     return path
 
 
-def build_yolov8(*, width: float = 0.25, classes: int = 80) -> Any:
-    """YOLOv8's own architecture (a `DetectionModel`, depth 0.33), with torch's fresh weights."""
+def build_yolov8(*, width: float = 0.25, depth: float = 0.33, classes: int = 80) -> Any:
+    """YOLOv8's own architecture (a `DetectionModel`), with torch's fresh weights."""
     architecture = Path(ultralytics.__file__).parent / "cfg/models/v8/yolov8.yaml"
     recipe: Any = YAML.load(str(architecture))
-    recipe |= {"scales": {"n": [0.33, width, 1024]}, "scale": "n", "nc": classes}
+    scale = [depth, width, _MOST_CHANNELS.get(width, 1024)]
+    recipe |= {"scales": {"n": scale}, "scale": "n", "nc": classes}
     recipe.pop("yaml_file", None)
     network: Any = DetectionModel(recipe, ch=3, nc=classes, verbose=False)
     network.names = {i: f"class{i}" for i in range(classes)}

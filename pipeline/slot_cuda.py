@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from pipeline.bucket import Bucket
@@ -16,7 +14,7 @@ _FLOAT, _DOUBLE = torch.float32.itemsize, torch.float64.itemsize
 
 class CudaSlot(Slot):
     """What one batch needs on the device, for the largest batch of any bucket. Nothing is allocated
-    after `reserve`.
+    after the two `reserve_*`.
 
     Attributes:
         copy, compute, results: streams; compute has high priority.
@@ -39,22 +37,20 @@ class CudaSlot(Slot):
         self.returned = runtime.event()
         self._frames = self._staging = self._raw = self._table = torch.empty(0, dtype=torch.uint8)
 
-    def reserve(self, bucket: Bucket, raw: torch.Size, max_det: int, *, staged: bool) -> None:
-        """Make room for a bucket's largest batch. At the start only.
+    def reserve_frames(self, nbytes: int, *, staged: bool) -> None:
+        """Make room for the largest batch's frames. At the start only.
 
         Args:
-            raw: shape of one row's predictions, (4 + classes, anchors).
-            max_det: most rows of the table for one picture.
-            staged: frames come by way of main memory.
+            staged: they come by way of main memory.
         """
-        size = bucket.max_batch
-        device, pinned = self._runtime.device_buffer, self._runtime.pinned_buffer
-        self._frames = _at_least(self._frames, frames_bytes(bucket), device)
+        self._frames = self._runtime.device_buffer(nbytes)
         if staged:
-            self._staging = _at_least(self._staging, frames_bytes(bucket), pinned)
-        self._raw = _at_least(self._raw, size * raw.numel() * _FLOAT, device)
-        rows = size * max_det
-        self._table = _at_least(self._table, rows * COLUMNS * _DOUBLE, pinned)
+            self._staging = self._runtime.pinned_buffer(nbytes)
+
+    def reserve_results(self, floats: int, table_rows: int) -> None:
+        """Make room for the largest predictions and the longest table. At the start only."""
+        self._raw = self._runtime.device_buffer(floats * _FLOAT)
+        self._table = self._runtime.pinned_buffer(table_rows * COLUMNS * _DOUBLE)
 
     def frames(self, bucket: Bucket) -> torch.Tensor:
         """uint8 (bucket.max_batch, height, width, 3) on the device."""
@@ -72,9 +68,3 @@ class CudaSlot(Slot):
     def table(self) -> torch.Tensor:
         """float64 (rows, `COLUMNS`) in pinned memory: what the batch's pictures hold."""
         return self._table.view(torch.float64).view(-1, COLUMNS)
-
-
-def _at_least(
-    buffer: torch.Tensor, nbytes: int, allocate: Callable[[int], torch.Tensor]
-) -> torch.Tensor:
-    return buffer if buffer.numel() >= nbytes else allocate(nbytes)

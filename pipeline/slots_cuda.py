@@ -33,7 +33,7 @@ from pipeline.journal import Stage
 from pipeline.letterbox import PAD_VALUE
 from pipeline.native_calls import NativeCalls
 from pipeline.ports import BatchDone, Clock, Lane
-from pipeline.slot import SlotState, frames_shape
+from pipeline.slot import SlotState, frames_bytes
 from pipeline.slot_cuda import CudaSlot
 from pipeline.stage_threads import StageThreads
 from pipeline.table import Table, by_picture, empty
@@ -144,27 +144,32 @@ class CudaDevice:
         return True
 
     def _prepare(self) -> None:
-        """Run every bucket's largest batch once and give each slot the memory that it takes."""
-        for lane in self._lanes.values():
-            for bucket in lane.buckets:
-                for slot in self._slots:
-                    with device_errors():
-                        row = self._rehearse(lane, bucket, slot)
-                    most, staged = lane.postprocessor.max_det, not lane.decodes_on_gpu
-                    slot.reserve(bucket, row, most, staged=staged)
+        """Give each slot its memory, and let its streams see every bucket's largest batch."""
+        served = [(lane, bucket) for lane in self._lanes.values() for bucket in lane.buckets]
+        nbytes = max((frames_bytes(bucket) for _, bucket in served), default=0)
+        staged = any(not lane.decodes_on_gpu for lane, _ in served)
+        floats = table_rows = 0
+        for slot in self._slots:
+            slot.reserve_frames(nbytes, staged=staged)
+            for lane, bucket in served:
+                with device_errors():
+                    row = self._rehearse(lane, bucket, slot)
+                floats = max(floats, bucket.max_batch * row.numel())
+                table_rows = max(table_rows, bucket.max_batch * lane.postprocessor.max_det)
+        for slot in self._slots:
+            slot.reserve_results(floats, table_rows)
 
     def _rehearse(self, lane: Lane, bucket: Bucket, slot: CudaSlot) -> torch.Size:
         """Let the slot's streams see the largest batch: torch's cache of memory is kept per stream,
         and kernels load when they first run. Returns the shape of one row's predictions."""
-        runtime, device = self._runtime, lane.model.device
+        runtime, frames = self._runtime, slot.frames(bucket)
         with runtime.on(slot.compute):
-            frames = torch.full(frames_shape(bucket), PAD_VALUE, dtype=torch.uint8, device=device)
-            row = lane.model.infer(frames).shape[1:]
+            row = lane.model.infer(frames.fill_(PAD_VALUE)).shape[1:]
             runtime.record(slot.inferred, slot.compute)
         slot.inferred.synchronize()
         with runtime.on(slot.results):
             # Every anchor is a candidate, which is more than any picture has.
-            lane.postprocessor.keep(torch.ones((1, *row), device=device))
+            lane.postprocessor.keep(torch.ones((1, *row), device=lane.model.device))
             runtime.record(slot.returned, slot.results)
         slot.returned.synchronize()
         return row

@@ -14,6 +14,7 @@ from pipeline.cuda_graphs import GraphedModel
 from pipeline.item import Batch, Item
 from pipeline.ports import BatchDone, Lane
 from pipeline.retry import Backoff
+from pipeline.slot import frames_bytes
 from pipeline.slot_cuda import CudaSlot
 from pipeline.slots_cuda import CudaDevice
 from schemas.errors import FatalError, Reason, TransientError
@@ -346,7 +347,8 @@ class Streams:
     def __init__(self) -> None:
         self.cuda = FakeCuda()
         self.slot = CudaSlot(0, self.cuda)
-        self.slot.reserve(SMALL, torch.Size((5, 3)), 4, staged=True)
+        self.slot.reserve_frames(frames_bytes(SMALL), staged=True)
+        self.slot.reserve_results(60, 16)
         self.frames, self.staging = self.slot.frames(SMALL), self.slot.staging(SMALL)
 
     def copy(self) -> None:
