@@ -22,62 +22,22 @@ from tests.builders_pictures import (
     vp8x,
 )
 from tests.builders_pictures import picture as make_picture
+from tests.fuzz import mutate_formats
+from tests.fuzz.mutate_plain import LARGE, NUMBERS, SIDES, plain
 
 Mutation = Callable[[bytes, Random], bytes]
 
 MAX_BYTES = 200_000
 """Longest input: what is small and costs much is what we look for."""
 
-NUMBERS = (0, 1, 2, 3, 7, 8, 127, 128, 255, 256, 1000, 4096, 0x7FFF, 0x8000, 0xFFFF, 0x10000)
-LARGE = (*NUMBERS, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x3FFFFFFF, 0x00FFFFFF, 1 << 30)
-SIDES = (0, 1, 2, 7, 8, 9, 15, 16, 17, 64, 500, 999, 1000, 1001, 4000, 65500, 65535)
-"""Numbers at which parsers break."""
-
 
 def damage(data: bytes, rng: Random) -> bytes:
     """One to some mutations, by format; plain bytes now and then."""
     for _ in range(1 + min(int(rng.expovariate(0.7)), 8)):
-        structured = _BY_FORMAT.get(data[:3])
+        structured = _structured(data)
         mutate = structured if structured is not None and rng.random() < 0.75 else plain
         data = mutate(data, rng)[:MAX_BYTES]
     return data
-
-
-# --- plain bytes --------------------------------------------------------------------------------
-
-
-def plain(data: bytes, rng: Random) -> bytes:
-    """Flip, set, insert, drop, repeat or cut; numbers at which parsers break."""
-    if not data:
-        return rng.randbytes(rng.randrange(1, 64))
-    at = rng.randrange(len(data))
-    length = 1 + min(int(rng.expovariate(0.05)), 400)
-    before, there, after = data[:at], data[at : at + length], data[at + length :]
-    match rng.randrange(8):
-        case 0:
-            there = bytes([there[0] ^ 1 << rng.randrange(8)]) + there[1:]
-        case 1:
-            there = rng.randbytes(length)
-        case 2:
-            there = rng.randbytes(length) + there
-        case 3:
-            there = b""
-        case 4:
-            there *= rng.randrange(2, 20)
-        case 5:
-            there = after = b""
-        case 6:
-            there = _number(rng)
-            after = data[at + len(there) :]
-        case _:
-            head = rng.randrange(min(len(data), 64))
-            before, there, after = data[:head], rng.randbytes(1), data[head + 1 :]
-    return before + there + after
-
-
-def _number(rng: Random) -> bytes:
-    form = rng.choice((">H", "<H", ">L", "<L"))
-    return struct.pack(form, rng.choice(NUMBERS[:15] if form[1] == "H" else LARGE))
 
 
 # --- JPEG ---------------------------------------------------------------------------------------
@@ -307,11 +267,21 @@ def webp(data: bytes, rng: Random) -> bytes:
     return riff(*parts)
 
 
-_BY_FORMAT: dict[bytes, Mutation] = {
+_BY_START: dict[bytes, Mutation] = {
     b"\xff\xd8\xff": jpeg,
     PNG_SIGNATURE[:3]: png,
     b"RIF": webp,
+    b"BM": mutate_formats.bmp,
+    b"II": mutate_formats.tiff,
+    b"MM": mutate_formats.tiff,
+    b"GIF": mutate_formats.gif,
 }
+
+
+def _structured(data: bytes) -> Mutation | None:
+    if data[4:8] == b"ftyp":
+        return mutate_formats.avif
+    return _BY_START.get(data[:3]) or _BY_START.get(data[:2])
 
 
 def tiny_png(rng: Random) -> bytes:

@@ -10,15 +10,23 @@ from typing import Any
 
 import msgpack
 
+from schemas.frame import Encoding
+from schemas.magic import sniff
+from schemas.raw import raw_bytes
 from schemas.record import RawRecord
-from tests.builders_pictures import PICTURES, animated, oriented, picture
-from tests.fuzz.mutate import LARGE, damage, plain, tiny_png
+from tests.builders_formats import FORMATS, tiff, turned_avif
+from tests.builders_pictures import PICTURES, animated, jpeg, oriented, picture, without_tables
+from tests.fuzz.mutate import damage, tiny_png
+from tests.fuzz.mutate_plain import LARGE, plain
 
 TOPIC = "frames"
 SIZES = ((37, 29), (64, 48), (201, 133))
 """Of the seeds, width and height: small, so that many can be tried."""
 
-_ENCODINGS = ("jpeg", "png", "webp", "bmp", "tiff", "rgb24", "gray8", "nv12", "JPEG", "", "\0")
+_ENCODINGS = (
+    "jpeg", "png", "webp", "bmp", "tiff", "gif", "avif", "rgb24", "gray8", "nv12", "JPEG", "", "\0",
+)  # fmt: skip
+_RAW = ("rgb24", "bgr24", "gray8", "nv12")
 _KEY_BYTES = (None, b"", b"\xff\xfe", bytes(257), "é".encode() * 9)
 _KEYS = (
     "v", "stream_id", "seq", "captured_at_us", "encoding", "data", "width", "height",
@@ -35,6 +43,10 @@ def seeds() -> list[bytes]:
     ]
     for encoding in {encoding for encoding, _ in PICTURES.values()}:
         found += [oriented(picture(41, 31), encoding, turn) for turn in (0, 3, 6, 8)]
+    found += [encode(picture(*SIZES[0])) for _, encode in FORMATS.values()]
+    found += [tiff(picture(41, 31), orientation=turn) for turn in (0, 3, 6)]
+    found += [turned_avif(picture(41, 31), turn) for turn in (2, 6)]
+    found += [without_tables(jpeg(picture(41, 31)))]
     found += [animated(picture(33, 21), form) for form in ("PNG", "WEBP")]
     return [*found, b"BM" + bytes(60), b"II*\0" + bytes(20), b"GIF89a" + bytes(20)]
 
@@ -72,8 +84,13 @@ def _fields(data: bytes, rng: Random) -> dict[str, Any]:
     """An envelope with some keys missing or holding what they should not."""
     fields: dict[str, Any] = {
         "v": 1, "stream_id": "cam", "seq": 4, "captured_at_us": 1_700_000_000_000_000,
-        "encoding": rng.choice(_ENCODINGS[:3]), "data": data,
+        "encoding": sniff(memoryview(data)) or rng.choice(_ENCODINGS[:7]), "data": data,
     }  # fmt: skip
+    if rng.random() < 0.1:
+        encoding, width, height = rng.choice(_RAW), rng.randrange(40), rng.randrange(40)
+        nbytes = raw_bytes(Encoding(encoding), width, height) + rng.choice((0, 0, 0, -1, 1))
+        raw = {"data": rng.randbytes(max(nbytes, 0)), "width": width, "height": height}
+        fields |= raw | {"encoding": encoding}
     for _ in range(rng.choice((0, 0, 1, 2, 4))):
         key = rng.choice(_KEYS)
         if rng.random() < 0.15:
