@@ -19,7 +19,7 @@ from frameloom.draw import Picture
 from frameloom.video import VIDEO_SUFFIXES, VideoFrames
 from pipeline.probe import ProbeLimits, probe
 from schemas.codec import sniff
-from schemas.errors import ConfigError, PoisonError
+from schemas.errors import ConfigError, PoisonError, Reason
 from schemas.frame import Encoding, FrameMessage
 from schemas.settings import LimitSettings
 
@@ -29,6 +29,10 @@ PICTURE_SUFFIXES = frozenset({
 """Files of these kinds are taken from a folder; a file named directly may have any suffix."""
 
 _AS_THEY_ARE = frozenset({Encoding.JPEG, Encoding.PNG, Encoding.WEBP})
+_IF_THEY_CAN = frozenset({Encoding.BMP, Encoding.TIFF, Encoding.GIF, Encoding.AVIF})
+"""Sent as they are where the worker reads them and a record holds them; else as JPEG."""
+_ENVELOPE_BYTES = 16 * 1024
+"""Left for what stands around a picture in its record."""
 _LIVE = re.compile(r"^(rtsps?|rtmps?|https?|udp|rtp|srt)://|^/dev/video\d+$|^\d+$", re.IGNORECASE)
 
 
@@ -81,7 +85,7 @@ class FrameSource(Protocol):
 class PictureFiles:
     """Picture files as one stream of stills.
 
-    JPEG, PNG and WebP go out byte by byte as they are, after a look at their headers; what else
+    What the worker reads goes out byte by byte as it is, after a look at its header; what else
     OpenCV reads is encoded as JPEG.
 
     Args:
@@ -98,6 +102,7 @@ class PictureFiles:
         self._paths = tuple(paths)
         self._quality = quality
         self._limits = ProbeLimits(limits.max_pixels, limits.max_scans)
+        self._most_bytes = limits.max_record_bytes - _ENVELOPE_BYTES
 
     @property
     def name(self) -> str:
@@ -117,11 +122,15 @@ class PictureFiles:
         except OSError as error:
             return Unreadable(str(path), error.strerror or type(error).__name__)
         encoding = sniff(memoryview(data))
-        if encoding is None or encoding not in _AS_THEY_ARE:
+        if encoding is None or encoding not in _AS_THEY_ARE | _IF_THEY_CAN:
+            return self._converted(path, data)
+        if encoding in _IF_THEY_CAN and len(data) > self._most_bytes:
             return self._converted(path, data)
         try:
             probe(_as_message(encoding, data), self._limits)
         except PoisonError as error:
+            if encoding in _IF_THEY_CAN and error.code is Reason.UNSUPPORTED_ENCODING:
+                return self._converted(path, data)
             return Unreadable(str(path), error.detail)
         return SourceFrame(path.name, encoding, data)
 

@@ -222,6 +222,10 @@ def _tiles(plane: np.ndarray, side: int) -> list[np.ndarray]:
     ]
 
 
+def big_tiff(pixels: Pixels) -> bytes:
+    return save(rgb_image(pixels), "TIFF", big_tiff=True)
+
+
 def tiff_pages(pixels: Pixels, pages: int = 3) -> bytes:
     image = rgb_image(pixels)
     return save(image, "TIFF", save_all=True, append_images=[image.convert("L")] * (pages - 1))

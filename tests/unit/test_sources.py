@@ -13,6 +13,7 @@ from frameloom.sources import SourceFrame, Unreadable, open_sources
 from schemas.errors import ConfigError
 from schemas.frame import Encoding
 from schemas.settings import LimitSettings
+from tests.builders_formats import avif, big_tiff, bmp_top_down, gif, tiff
 from tests.builders_pictures import jpeg, picture, png, webp
 from tests.builders_video import a_video
 
@@ -26,7 +27,15 @@ def walk(*arguments: Path | str) -> list[SourceFrame | Unreadable]:
 
 @pytest.mark.parametrize(
     ("suffix", "encode", "encoding"),
-    [(".jpg", jpeg, Encoding.JPEG), (".png", png, Encoding.PNG), (".webp", webp, Encoding.WEBP)],
+    [
+        (".jpg", jpeg, Encoding.JPEG),
+        (".png", png, Encoding.PNG),
+        (".webp", webp, Encoding.WEBP),
+        (".bmp", bmp_top_down, Encoding.BMP),
+        (".tif", tiff, Encoding.TIFF),
+        (".gif", gif, Encoding.GIF),
+        (".avif", avif, Encoding.AVIF),
+    ],
 )
 def test_pictures_go_out_byte_by_byte(
     tmp_path: Path, suffix: str, encode: object, encoding: Encoding
@@ -39,15 +48,18 @@ def test_pictures_go_out_byte_by_byte(
     assert (frame.data, frame.encoding, frame.at_s) == (data, encoding, None)
 
 
-def test_other_formats_become_jpeg(tmp_path: Path) -> None:
-    path = tmp_path / "a.bmp"
-    done, data = cv2.imencode(".bmp", picture(40, 30))
-    assert done
-    path.write_bytes(data.tobytes())
-    (frame,) = walk(path)
-    assert isinstance(frame, SourceFrame)
-    assert frame.encoding is Encoding.JPEG
-    assert frame.data.startswith(b"\xff\xd8\xff")
+def test_what_the_worker_does_not_read_becomes_jpeg(tmp_path: Path) -> None:
+    (tmp_path / "a.ppm").write_bytes(cv2.imencode(".ppm", picture(40, 30))[1].tobytes())
+    # BigTIFF, and a BMP that is longer than a record may be.
+    (tmp_path / "b.tif").write_bytes(big_tiff(picture(40, 30)))
+    (tmp_path / "c.bmp").write_bytes(bmp_top_down(picture(400, 300)))
+    small = LimitSettings(max_record_bytes=128 * 1024)
+    for name in ("a.ppm", "b.tif", "c.bmp"):
+        (source,) = open_sources([str(tmp_path / name)], quality=90, limits=small)
+        (frame,) = source.frames()
+        assert isinstance(frame, SourceFrame), frame
+        assert frame.encoding is Encoding.JPEG
+        assert frame.data.startswith(b"\xff\xd8\xff")
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
