@@ -12,8 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from pipeline.decode_avif import decode_avif
+from pipeline.decode_gif import decode_gif
+from pipeline.place import turned
+from pipeline.probe import ProbeLimits, probe
 from schemas.errors import PoisonError, Reason
-from schemas.frame import Encoding, FrameMessage
+from schemas.frame import RAW_ENCODINGS, Encoding, FrameMessage
 from schemas.result import Detection
 
 Picture = npt.NDArray[np.uint8]
@@ -29,6 +33,7 @@ _PALETTE: tuple[Colour, ...] = (
 _GOLDEN_RATIO = 0.618034
 _DARK_TEXT: Colour = (16, 18, 24)
 _LIGHT_TEXT: Colour = (255, 255, 255)
+_ANY_SIZE = ProbeLimits(max_pixels=1 << 30, max_scans=1000)
 # Chips and lines at a short side of 480 pixels; they grow with the picture.
 _REFERENCE_SIDE = 480.0
 _LINE_PX = 2.0
@@ -98,19 +103,32 @@ def decode_picture(frame: FrameMessage) -> Picture:
         PoisonError: the bytes are not a picture.
     """
     data = np.frombuffer(frame.data, np.uint8)
-    picture = _raw(frame, data)
-    if picture is None:
-        try:
-            picture = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
-        except cv2.error as error:
-            raise PoisonError(Reason.DECODE_FAILED, str(error), stage="decode") from error
+    try:
+        picture = _raw(frame, data) if frame.encoding in RAW_ENCODINGS else _encoded(frame, data)
+    except (cv2.error, ValueError) as error:
+        raise PoisonError(Reason.DECODE_FAILED, str(error), stage="decode") from error
     if picture is None:
         raise PoisonError(Reason.DECODE_FAILED, "not a readable picture", stage="decode")
-    return cast("Picture", picture)
+    return picture
 
 
-def _raw(frame: FrameMessage, data: Picture) -> Picture | None:
-    """The picture of a raw encoding; None for encoded ones."""
+def _encoded(frame: FrameMessage, data: Picture) -> Picture | None:
+    """The picture of an encoded frame. OpenCV turns it, but for an AVIF, and reads a GIF slowly."""
+    if frame.encoding is Encoding.GIF:
+        shown = decode_gif(frame.data)
+        if isinstance(shown, PoisonError):
+            raise shown
+    elif frame.encoding is Encoding.AVIF:
+        header = probe(frame, _ANY_SIZE)
+        stored = decode_avif(frame.data)
+        shown = None if stored is None else turned(stored, header.orientation)
+    else:
+        return cast("Picture | None", cv2.imdecode(data, cv2.IMREAD_COLOR)) if data.size else None
+    return None if shown is None else cast("Picture", cv2.cvtColor(shown, cv2.COLOR_RGB2BGR))
+
+
+def _raw(frame: FrameMessage, data: Picture) -> Picture:
+    """The picture of a raw frame."""
     width, height = frame.width or 0, frame.height or 0
     match frame.encoding:
         case Encoding.BGR24:
@@ -119,10 +137,8 @@ def _raw(frame: FrameMessage, data: Picture) -> Picture | None:
             code, shape = cv2.COLOR_RGB2BGR, (height, width, 3)
         case Encoding.GRAY8:
             code, shape = cv2.COLOR_GRAY2BGR, (height, width)
-        case Encoding.NV12:
-            code, shape = cv2.COLOR_YUV2BGR_NV12, (height * 3 // 2, width)
         case _:
-            return None
+            code, shape = cv2.COLOR_YUV2BGR_NV12, (height * 3 // 2, width)
     return cast("Picture", cv2.cvtColor(data.reshape(shape), code))
 
 

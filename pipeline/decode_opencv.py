@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import cast
 
 import cv2
 import numpy as np
 import torch
 
+from pipeline.decode_avif import decode_avif
 from pipeline.decode_failure import failure, opencv_failure, out_of_memory
 from pipeline.decode_gif import decode_gif
 from pipeline.decode_raw import place_raw
 from pipeline.item import Item
 from pipeline.jpeg_repair import repaired
-from pipeline.orientation import UPRIGHT, turn_of
 from pipeline.pixel_budget import DECODING_PIXELS, PixelBudget, stored_pixels
-from pipeline.place import Pixels, place
+from pipeline.place import Pixels, place, turned
 from pipeline.png_stream import unpacks_too_far
 from pipeline.tiff_directory import TiffDirectory
 from schemas.errors import PoisonError
@@ -115,7 +114,7 @@ def _decode_row(item: Item, row: Pixels) -> PoisonError | None:
         pixels = _read(item)
         if isinstance(pixels, PoisonError):
             return pixels
-        place(_turned(pixels, item.header.orientation), item.geometry, row)
+        place(turned(pixels, item.header.orientation), item.geometry, row)
     except cv2.error as error:
         return opencv_failure(error)
     except MemoryError as error:
@@ -130,19 +129,9 @@ def _read(item: Item) -> Pixels | PoisonError:
         return failure("the picture is empty")
     if unpacks_too_far(item):
         return failure("the PNG holds far more than its picture")
-    if header.encoding is Encoding.GIF:
-        pixels = decode_gif(data)
-    elif header.encoding is Encoding.TIFF:
-        pixels = _read_tiff(data)
-    elif header.encoding is Encoding.AVIF:
-        pixels = _read_avif(data)
-    else:
-        pixels = imdecode(data)
+    pixels = _unchecked(data, header.encoding)
     if isinstance(pixels, PoisonError):
         return pixels
-    if pixels is None and header.encoding is Encoding.JPEG:
-        whole = repaired(data)
-        pixels = None if whole is None or whole is data else imdecode(whole)
     if pixels is None:
         return failure("OpenCV cannot decode the picture (it is damaged or cut short)")
     height, width = pixels.shape[:2]
@@ -152,19 +141,23 @@ def _read(item: Item) -> Pixels | PoisonError:
     return pixels
 
 
-def _read_tiff(data: memoryview) -> Pixels | PoisonError | None:
-    try:
-        return imdecode(TiffDirectory(data).upright())
-    except PoisonError as error:
-        return failure(error.detail)
-
-
-def _read_avif(data: memoryview) -> Pixels | None:
-    """OpenCV 5.0 gives blue first, also when asked for red first, where the AVIF has alpha."""
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-    pixels = cast("Pixels | None", cv2.imdecode(np.frombuffer(data, np.uint8), flags))
-    if pixels is not None:
-        pixels = cast("Pixels", cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
+def _unchecked(data: memoryview, encoding: Encoding) -> Pixels | PoisonError | None:
+    """The pixels as the format's own way has them; None or why, if it has none."""
+    match encoding:
+        case Encoding.GIF:
+            return decode_gif(data)
+        case Encoding.AVIF:
+            return decode_avif(data)
+        case Encoding.TIFF:
+            try:
+                return imdecode(TiffDirectory(data).upright())
+            except PoisonError as error:
+                return failure(error.detail)
+        case _:
+            pixels = imdecode(data)
+    if pixels is None and encoding is Encoding.JPEG:
+        whole = repaired(data)
+        return None if whole is None or whole is data else imdecode(whole)
     return pixels
 
 
@@ -172,14 +165,3 @@ def imdecode(data: memoryview | bytes) -> Pixels | None:
     """Stored pixels without orientation; None if OpenCV cannot. `data` must not be empty."""
     flat = np.frombuffer(data, np.uint8)
     return cv2.imdecode(flat, _FLAGS)  # pyright: ignore[reportReturnType] # typed without None
-
-
-def _turned(pixels: Pixels, orientation: int) -> Pixels:
-    if orientation == UPRIGHT:
-        return pixels
-    turn = turn_of(orientation)
-    if turn.transpose:
-        pixels = pixels.transpose(1, 0, 2)
-    return np.ascontiguousarray(
-        pixels[:: -1 if turn.mirror_y else 1, :: -1 if turn.mirror_x else 1]
-    )

@@ -1,4 +1,4 @@
-"""Puts displayed pixels where a picture lies in its bucket's row."""
+"""Turns stored pixels as they are displayed, and puts them where they lie in the bucket's row."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.letterbox import PAD_VALUE, Letterbox
+from pipeline.orientation import UPRIGHT, turn_of
 
 Pixels = npt.NDArray[np.uint8]
 """uint8, shape (height, width, 3), channels RGB unless said otherwise."""
@@ -31,3 +32,15 @@ def place(pixels: Pixels, geometry: Letterbox, row: Pixels) -> None:
     row[bottom:] = PAD_VALUE
     row[top:bottom, :left] = PAD_VALUE
     row[top:bottom, right:] = PAD_VALUE
+
+
+def turned(pixels: Pixels, orientation: int) -> Pixels:
+    """Stored pixels as EXIF's orientation 1 to 8 displays them; themselves where it is upright."""
+    if orientation == UPRIGHT:
+        return pixels
+    turn = turn_of(orientation)
+    if turn.transpose:
+        pixels = pixels.transpose(1, 0, 2)
+    return np.ascontiguousarray(
+        pixels[:: -1 if turn.mirror_y else 1, :: -1 if turn.mirror_x else 1]
+    )

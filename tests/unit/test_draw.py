@@ -11,6 +11,7 @@ from frameloom.draw import Picture, annotate, colour_of, decode_picture, text_on
 from schemas.errors import PoisonError
 from schemas.frame import Encoding, FrameMessage
 from schemas.result import Detection
+from tests.builders_formats import gif, tiff, turned_avif
 from tests.builders_pictures import oriented, picture, png
 
 
@@ -94,6 +95,25 @@ def test_raw_encodings_are_shown_in_their_colours() -> None:
     assert (grey == 77).all()
     white = bytes([235] * 24 + [128] * 12)
     assert decode_picture(a_frame(white, Encoding.NV12, 6, 4)).min() >= 250
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_other_formats_are_turned_as_results_count_pixels(orientation: int) -> None:
+    pixels = picture(60, 40)
+    for data, encoding in (
+        (tiff(pixels, orientation=orientation), Encoding.TIFF),
+        (turned_avif(pixels, orientation), Encoding.AVIF),
+    ):
+        shown = decode_picture(a_frame(data, encoding))
+        assert shown.shape[:2] == ((60, 40) if orientation >= 5 else (40, 60))
+
+
+def test_a_gif_is_shown() -> None:
+    pixels = picture(33, 21)
+    shown = decode_picture(a_frame(gif(pixels), Encoding.GIF))
+    assert np.abs(shown.astype(int) - pixels).mean() < 8
+    with pytest.raises(PoisonError):
+        decode_picture(a_frame(gif(pixels)[:400], Encoding.GIF))
 
 
 def test_png_is_shown_bit_for_bit() -> None:
