@@ -13,7 +13,15 @@ from typing import Annotated
 
 import typer
 
-from frameloom import cli_audit, cli_consume, cli_dlq, cli_doctor, cli_produce, cli_topics
+from frameloom import (
+    cli_audit,
+    cli_consume,
+    cli_dlq,
+    cli_doctor,
+    cli_export,
+    cli_produce,
+    cli_topics,
+)
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
 from frameloom.console import (
     EXIT_DONE,
@@ -166,5 +174,6 @@ app.command("produce")(cli_produce.produce)
 app.command("consume")(cli_consume.consume)
 app.command("audit")(cli_audit.audit)
 app.command("doctor")(cli_doctor.doctor)
+app.command("export")(cli_export.export)
 app.add_typer(cli_topics.app, name="topics")
 app.add_typer(cli_dlq.app, name="dlq")

@@ -15,8 +15,8 @@ import torch
 
 from pipeline.backend_files import Kind, Loading, figure_of, judge, load_exported
 from pipeline.backend_model import ExportedModel, bucket_shapes
-from pipeline.backend_openvino import FOLDER_END
 from pipeline.bucket import Bucket
+from pipeline.export_format import FOLDER_END, Format
 from pipeline.exported import Shape, library_versions
 from pipeline.letterbox import PAD_VALUE
 from pipeline.model_cache import Choice, Figure, ModelCache, key_of
@@ -110,11 +110,7 @@ def exported_file(order: Order, kind: Kind, cache: ModelCache) -> Path:
 
 
 def _export(order: Order, kind: Kind, file: Path) -> None:
-    from pipeline.export import (  # noqa: PLC0415 - imports Ultralytics
-        ExportOrder,
-        Format,
-        export_model,
-    )
+    from pipeline.export import ExportOrder, export_model  # noqa: PLC0415 - imports Ultralytics
 
     export = ExportOrder(
         weights=order.weights,

@@ -9,8 +9,9 @@ import msgspec
 
 from pipeline.backend_model import ExportedModel
 from pipeline.backend_onnx import load_onnx
-from pipeline.backend_openvino import FOLDER_END, load_openvino
+from pipeline.backend_openvino import load_openvino
 from pipeline.backend_tensorrt import load_tensorrt
+from pipeline.export_format import FOLDER_END
 from pipeline.exported import Shape
 from pipeline.model_cache import Figure
 from pipeline.parity import Parity, comparable, compare, limits_of

@@ -79,14 +79,19 @@ class ExportedModel:
         """Compile every bucket's shape, and run it once alone and once at its largest batch.
 
         Raises:
-            ConfigError: a bucket's side is no multiple of the stride, or the file does not serve
-                its shape.
+            ConfigError: a bucket's side is no multiple of the stride, the file does not serve its
+                shape, or its predictions are of another shape.
         """
         self.check_shapes(buckets)
         for shape in bucket_shapes(buckets):
             for n in sorted({1, shape.max_batch}):
                 size = (n, shape.height, shape.width, 3)
-                self.infer(torch.full(size, PAD_VALUE, dtype=torch.uint8, device=self.device))
+                raw = self.infer(torch.full(size, PAD_VALUE, dtype=torch.uint8, device=self.device))
+                if raw.ndim != 3 or tuple(raw.shape[:2]) != (n, 4 + len(self.labels)):
+                    raise ConfigError(
+                        f"model {self._about.source} ({self._info.backend}): its predictions are "
+                        f"{tuple(raw.shape)} where {(n, 4 + len(self.labels), 'anchors')} belong"
+                    )
 
     def check_shapes(self, buckets: Sequence[Bucket]) -> None:
         """Raises ConfigError for a bucket that the file does not serve."""

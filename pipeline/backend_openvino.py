@@ -20,8 +20,6 @@ from pipeline.exported import (
 )
 from schemas.errors import ConfigError
 
-FOLDER_END = "_openvino_model"
-
 
 def load_openvino(
     path: Path, *, device: str, conf: float, iou: float, threads: int

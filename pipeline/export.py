@@ -17,16 +17,15 @@ import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import torch
 from ultralytics.nn.modules import C2f
 
-from pipeline.backend_openvino import FOLDER_END
 from pipeline.backend_tensorrt import join_engine, tensorrt
 from pipeline.checkpoint import Checkpoint, read_checkpoint
+from pipeline.export_format import FOLDER_END, Format, check_name
 from pipeline.exported import KEY, ExportInfo, Shape, library_versions, write_info
 from pipeline.half import to_half
 from pipeline.model import YoloModel
@@ -36,14 +35,6 @@ from schemas.result import ModelInfo
 
 _OPSET = 18
 _INPUT, _OUTPUT = "frames", "predictions"
-
-
-class Format(StrEnum):
-    """What can be exported."""
-
-    ONNX = "onnx"
-    OPENVINO = "openvino"
-    ENGINE = "engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +70,6 @@ class Exportable(torch.nn.Module):
         # TensorRT takes uint8 only if the cast comes first.
         planes = frames.to(self._dtype).permute(0, 3, 1, 2)
         return self._network(planes / 255)
-
-
-def default_name(weights: str, format_: Format) -> str:
-    """`yolov8n.pt` → `yolov8n.onnx`, `yolov8n_openvino_model` or `yolov8n.engine`."""
-    stem = Path(weights).stem
-    return f"{stem}{FOLDER_END}" if format_ is Format.OPENVINO else f"{stem}.{format_.value}"
-
-
-def check_name(out: Path, format_: Format) -> None:
-    """Raises ConfigError unless the worker would take a file of this name for this format."""
-    end = FOLDER_END if format_ is Format.OPENVINO else f".{format_.value}"
-    if not out.name.endswith(end):
-        raise ConfigError(f"--out {out}: the name of this format ends in {end}")
 
 
 def check_libraries(format_: Format) -> None:

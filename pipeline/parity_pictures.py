@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipeline.letterbox import PAD_VALUE, letterbox
+from pipeline.letterbox import PAD_VALUE, Letterbox, letterbox
+
+Pixels = npt.NDArray[np.uint8]
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -42,15 +44,17 @@ def digest() -> str:
 
 def frames_at(height: int, width: int) -> torch.Tensor:
     """uint8 (pictures, height, width, 3), RGB, letterboxed."""
-    out = np.full((len(_files()), height, width, 3), PAD_VALUE, np.uint8)
-    for row, content in zip(out, _files(), strict=True):
+    rows: list[Pixels] = []
+    for content in _files():
         picture = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB)
-        _lay(row, np.asarray(picture, np.uint8))
-    return torch.from_numpy(out)
+        pixels = np.asarray(picture, np.uint8)
+        rows.append(lay(pixels, letterbox(pixels.shape[1], pixels.shape[0], width, height)))
+    return torch.from_numpy(np.stack(rows))
 
 
-def _lay(row: npt.NDArray[np.uint8], picture: npt.NDArray[np.uint8]) -> None:
-    height, width = picture.shape[:2]
-    g = letterbox(width, height, row.shape[1], row.shape[0])
+def lay(picture: Pixels, g: Letterbox) -> Pixels:
+    """A picture (h, w, 3) of the geometry's source size in its bucket, as decoders place it."""
+    out = np.full((g.height, g.width, 3), PAD_VALUE, np.uint8)
     sized = cv2.resize(picture, (g.inner_width, g.inner_height), interpolation=cv2.INTER_LINEAR)
-    row[g.top : g.top + g.inner_height, g.left : g.left + g.inner_width] = sized
+    out[g.top : g.top + g.inner_height, g.left : g.left + g.inner_width] = sized
+    return out

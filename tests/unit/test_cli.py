@@ -36,7 +36,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     "arguments",
     [
         [], ["demo"], ["produce"], ["consume"], ["topics"], ["dlq", "list"], ["dlq", "replay"],
-        ["audit"], ["worker"],
+        ["audit"], ["worker"], ["export"],
     ],
 )  # fmt: skip
 def test_help_exits_with_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
