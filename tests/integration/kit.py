@@ -32,7 +32,7 @@ from schemas.settings import (
     RouteSettings,
     Settings,
 )
-from tests.fakes.lane import FakeModel, a_lane
+from tests.fakes.lane import a_lane
 from tests.rig.choice import BrokerKind, broker_kind
 from workers.assembly import Deliver, EnginePort, Fail, Machinery
 from workers.kafka_clients import (
@@ -204,9 +204,8 @@ async def a_bench(
 
 
 def fake_machinery(settings: Settings, lane: Lane | None = None) -> Callable[[], Machinery]:
-    """The real engine on a lane without pictures or weights."""
+    """The real engine on a lane, by default one without pictures or weights."""
     chosen = lane or a_lane()
-    assert isinstance(chosen.model, FakeModel)
 
     def make_engine(deliver: Deliver, fail: Fail) -> EnginePort:
         surface = Surface()
