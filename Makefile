@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The package folders and the tests: what the formatter and the linter read.
-CODE := schemas pipeline workers bench frameloom tests examples
+CODE := schemas pipeline workers bench frameloom tests examples deploy
 
 .PHONY: demo test drill fuzz check fmt clean install
 .DEFAULT_GOAL := test
