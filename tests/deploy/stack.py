@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -139,10 +140,13 @@ class Stack:
 
     def _wait_for_kafka(self) -> None:
         deadline = time.monotonic() + DEADLINE_S
+        host, port = self.broker.split(":")
         while True:
             try:
+                # Asked like this first: the client says a line for each try that fails.
+                socket.create_connection((host, int(port)), timeout=1).close()
                 asyncio.run(list_topics(KafkaSettings(bootstrap_servers=self.broker)))
-            except TransientError:
+            except (OSError, TransientError):
                 ended = self._processes[-1].poll() is not None
                 if ended or time.monotonic() > deadline:
                     raise AssertionError(self.log("kafka")) from None
