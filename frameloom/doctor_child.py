@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 
 from frameloom.doctor_finding import Finding, ok, problem, skipped, warning
+from frameloom.doctor_models import models
 from schemas.errors import ConfigError
 from schemas.settings import Settings
 
@@ -167,71 +167,6 @@ def _driver() -> str:
     except OSError:
         return ""
     return found[1] if found else "unknown"
-
-
-def models(settings: Settings) -> Iterator[Finding]:
-    """Every route's weights: there, readable, and of a shape that fits the buckets."""
-    for route in settings.routes:
-        check, path = f"model.{route.name}", Path(route.model)
-        if not path.exists():
-            yield _absent(check, path)
-        elif path.suffix != ".pt":
-            size = f", {path.stat().st_size} bytes" if path.is_file() else ""
-            yield skipped(check, f"{path}{size} is read when the worker starts")
-        elif not zipfile.is_zipfile(path):
-            # Before torch: it takes seconds to say so.
-            yield problem(
-                check,
-                f"{path} is no checkpoint of torch ({path.stat().st_size} bytes)",
-                "fetch or export it anew; Git LFS pointers and web pages look like this",
-            )
-        else:
-            yield from _readable(check, settings, route.name)
-
-
-def _absent(check: str, path: Path) -> Finding:
-    if re.fullmatch(r"yolov8[nsmlx]\.pt", path.name):
-        return warning(
-            check,
-            f"{path} is not here: Ultralytics would fetch it at the start",
-            f"put {path.name} there beforehand (a worker without internet does not start)",
-        )
-    return problem(check, f"{path}: no such file", f"set the model of the route ({check[6:]})")
-
-
-def _readable(check: str, settings: Settings, name: str) -> Iterator[Finding]:
-    from pipeline.checkpoint import read_checkpoint  # noqa: PLC0415
-
-    route = next(each for each in settings.routes if each.name == name)
-    try:
-        found = read_checkpoint(route.model)
-    except ConfigError as error:
-        yield problem(check, str(error), "use YOLOv8 detection weights saved by Ultralytics")
-        return
-    strides: Any = found.network.stride
-    stride = int(strides.max())
-    crooked = [b.name for b in route.buckets if b.height % stride or b.width % stride]
-    if crooked:
-        yield problem(
-            check,
-            f"buckets {', '.join(crooked)} are no multiples of the model's stride, {stride}",
-            f"make height and width of these buckets multiples of {stride}",
-        )
-        return
-    strange = [number for number in route.classes or () if number not in found.labels]
-    if strange:
-        yield problem(
-            check,
-            f"classes {strange} are none of the model's {len(found.labels)}",
-            f"name classes from 0 to {len(found.labels) - 1}",
-        )
-        return
-    shown = ", ".join(list(found.labels.values())[:4])
-    yield ok(
-        check,
-        f"{found.name} {found.digest[:12]}, {len(found.labels)} classes ({shown} …), stride "
-        f"{stride}",
-    )
 
 
 CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {

@@ -102,6 +102,9 @@ def decode_picture(frame: FrameMessage) -> Picture:
     Raises:
         PoisonError: the bytes are not a picture.
     """
+    if frame.claim is not None and not frame.data:
+        detail = f"the record only names its picture: {frame.claim.uri}"
+        raise PoisonError(Reason.DECODE_FAILED, detail, stage="decode")
     data = np.frombuffer(frame.data, np.uint8)
     try:
         picture = _raw(frame, data) if frame.encoding in RAW_ENCODINGS else _encoded(frame, data)

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +21,7 @@ from schemas.frame import Claim
 from schemas.settings import ClaimCheckSettings
 from tests.fakes import hostile_http as http
 from tests.fakes.hostile_http import HostileServer, hostile_server
+from tests.rig.certificates import Authority, missing_openssl
 from workers import claim_fetch, claim_files
 from workers.claim_fetch import ClaimFetcher, claim_rules
 from workers.claim_threads import ClaimThreads
@@ -437,3 +439,43 @@ def test_reading_stops_when_nobody_waits_any_more(tmp_path: Path) -> None:
     claim = a_claim((tmp_path / "a").as_uri())
     with pytest.raises(TimeoutError):
         claim_files.read_file(rules.check(claim), claim, rules.prefixes, until_at=0.0)
+
+
+# --- TLS ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    if lacking := missing_openssl():
+        pytest.skip(lacking)
+    return Authority(tmp_path_factory.mktemp("tls"), "authority")
+
+
+@pytest.mark.parametrize(("name", "good"), [("store.test", True), ("other.test", False)])
+async def test_the_certificate_is_checked_against_the_name_not_the_address(
+    authority: Authority, name: str, *, good: bool
+) -> None:
+    made = authority.sign(name, f"DNS:{name}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certificate, made.key)
+    hostile = HostileServer()
+    hostile.paths["/ok/a"] = http.body(DATA)
+    server = await asyncio.start_server(hostile.serve, "127.0.0.1", 0, ssl=context)
+    hostile.port = server.sockets[0].getsockname()[1]
+    uri = f"https://store.test:{hostile.port}/ok/a"
+    shop = Shop(
+        hostile, Resolver(), allowed_prefixes=[uri], retries=0,
+        ssl_cafile=str(authority.own.certificate),
+    )  # fmt: skip
+    try:
+        if good:
+            assert await shop.fetch(a_claim(uri)) == DATA
+        else:
+            error = await shop.refusal(a_claim(uri))
+            assert (error.code, hostile.requests) == (Reason.CLAIM_FAILED, [])
+            assert "certificate" in error.detail
+    finally:
+        await shop.fetcher.close()
+        server.close()
+        await hostile.stop()
+        await server.wait_closed()

@@ -10,16 +10,16 @@ from typing import Any
 import cv2
 import pytest
 
-from frameloom import doctor_child
+from frameloom import doctor_child, doctor_models
 from frameloom.doctor_finding import Finding, State
-from schemas.settings import BucketSettings, DeviceSettings, RouteSettings, Settings
+from schemas.settings import Backend, BucketSettings, DeviceSettings, RouteSettings, Settings
 
 WEIGHTS = "bench/assets/frameloom-demo.pt"
 
 
 def the_model(**route: object) -> Finding:
     known: dict[str, Any] = {"model": WEIGHTS}
-    (found,) = doctor_child.models(Settings(routes=[RouteSettings(**(known | route))]))
+    found, _ = doctor_models.models(Settings(routes=[RouteSettings(**(known | route))]))
     return found
 
 
@@ -99,12 +99,14 @@ def test_models_that_cannot(tmp_path: Path) -> None:
         file.writestr("x", "y")
     onnx = tmp_path / "m.onnx"
     onnx.write_bytes(b"onnx")
+    (tmp_path / "m.tflite").write_bytes(b"x")
     cases = {
         str(tmp_path / "no.pt"): (State.PROBLEM, "no such file"),
         str(tmp_path / "yolov8n.pt"): (State.WARNING, "Ultralytics would fetch it"),
         str(pointer): (State.PROBLEM, "no checkpoint of torch"),
         str(strange): (State.PROBLEM, "not a checkpoint"),
-        str(onnx): (State.SKIPPED, "read when the worker starts"),
+        str(onnx): (State.PROBLEM, "m.onnx"),
+        str(tmp_path / "m.tflite"): (State.PROBLEM, "its kind is not known"),
     }
     for model, (state, words) in cases.items():
         found = the_model(model=model)
@@ -113,7 +115,23 @@ def test_models_that_cannot(tmp_path: Path) -> None:
     assert (found.state, "classes [5]" in found.found) == (State.PROBLEM, True)
 
 
-def test_buckets_that_do_not_suit_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buckets_that_do_not_suit_the_model() -> None:
     bucket = BucketSettings(name="odd", max_source_pixels=1, height=32, width=40, max_batch=1)
     found = the_model(buckets=[bucket])
-    assert (found.state, "buckets odd" in found.found) == (State.PROBLEM, True)
+    assert (found.state, "odd" in found.found) == (State.PROBLEM, True)
+
+
+def test_a_backend_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_models.importlib.util, "find_spec", lambda _name: None)
+    found = the_model(backend=Backend.ONNX)
+    assert (found.state, "pip install onnxruntime" in found.remedy) == (State.PROBLEM, True)
+
+
+def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def judged(folder: Path) -> Finding:
+        return doctor_models._cache(Settings(device=DeviceSettings(model_cache_dir=str(folder))))
+
+    assert judged(tmp_path / "not" / "yet").state is State.OK
+    (tmp_path / "file").write_text("x")
+    found = judged(tmp_path / "file")
+    assert (found.state, "device.model_cache_dir" in found.remedy) == (State.WARNING, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from frameloom.draw import Picture, annotate, colour_of, decode_picture, text_on
 from schemas.errors import PoisonError
-from schemas.frame import Encoding, FrameMessage
+from schemas.frame import Claim, Encoding, FrameMessage
 from schemas.result import Detection
 from tests.builders_formats import gif, tiff, turned_avif
 from tests.builders_pictures import oriented, picture, png
@@ -126,3 +127,9 @@ def test_png_is_shown_bit_for_bit() -> None:
 def test_what_is_no_picture_is_refused(data: bytes) -> None:
     with pytest.raises(PoisonError):
         decode_picture(a_frame(data, Encoding.JPEG))
+
+
+def test_a_claim_is_not_fetched_for_drawing() -> None:
+    claim = Claim(uri="https://h/a.jpg", sha256="0" * 64, length=1)
+    with pytest.raises(PoisonError, match="only names its picture"):
+        decode_picture(msgspec.structs.replace(a_frame(b"", Encoding.JPEG), claim=claim))
