@@ -33,7 +33,7 @@ from workers.anchor import Anchor, Time
 from workers.answers import AnswerWriter, Destination
 from workers.logs import get_log
 from workers.suspects import Suspects
-from workers.tickets import Claimed, OrderUnit, Settled
+from workers.tickets import Claimed, OrderUnit, Segment, Settled
 
 LIMITS = LimitSettings(max_pixels=1_000_000)
 """A million pixels, so that what a legal picture may cost is far below the limits here."""
@@ -131,6 +131,8 @@ class Target:
             return Verdict(f"{answer.verdict}: {_NUMBER.sub('#', said)[:60]}")
         if isinstance(admitted, Claimed):
             raise FindingError("a claim is let in, and none is allowed")
+        if isinstance(admitted, Segment):
+            return Verdict("segment")  # read by FFmpeg, which is not run here
         item = admitted.item
         said = [self._decode_among(decoder, item) for decoder in self._decoders]
         for error in said:
