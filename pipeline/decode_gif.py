@@ -12,12 +12,18 @@ import struct
 
 import numpy as np
 import numpy.typing as npt
-from PIL import GifImagePlugin
+from PIL import GifImagePlugin, Image
 
 from pipeline.decode_failure import failure
 from pipeline.place import Pixels
 from pipeline.probe_gif import GifFrame, first_frame
 from schemas.errors import PoisonError
+
+_PILLOW_ERRORS = (
+    OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error,
+    Image.DecompressionBombError,
+)  # fmt: skip
+"""Whatever Pillow has for damaged bytes, and for pictures beyond a limit of its own."""
 
 
 def decode_gif(data: memoryview) -> Pixels | PoisonError:
@@ -27,8 +33,7 @@ def decode_gif(data: memoryview) -> Pixels | PoisonError:
         indices = _indices(data, frame)
     except PoisonError as error:
         return failure(error.detail)
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error) as error:
-        # Whatever Pillow has for damaged bytes.
+    except _PILLOW_ERRORS as error:
         return failure(f"the GIF's first frame cannot be unpacked: {error}")
     covers = (frame.width, frame.height) == (frame.screen_width, frame.screen_height)
     shown = _colour_table(frame.colours)[indices]
