@@ -24,6 +24,7 @@ from pipeline.engine import Engine
 from pipeline.ports import Lane, Model
 from pipeline.surface import Surface
 from pipeline.window import make_policy
+from schemas.errors import ConfigError
 from schemas.settings import RouteSettings, Settings
 from workers.assembly import Deliver, EnginePort, Fail, Machinery, bucket_table
 from workers.exits import EXIT_FAILED
@@ -60,8 +61,10 @@ def run_worker(settings: Settings, load: LoadLanes | None = None) -> int:
         load: loads what every route runs on; None for `load_lanes`.
 
     Raises:
-        ConfigError: `lifecycle.journal_dir` cannot be used.
+        ConfigError: `lifecycle.journal_dir` cannot be used, or a model is not there.
     """
+    if load is None:
+        _require_models(settings)
     configure(settings.log)
     # One series more for every counter, which says when it was made: nobody asks for it.
     disable_created_metrics()
@@ -81,6 +84,16 @@ def run_worker(settings: Settings, load: LoadLanes | None = None) -> int:
         # threads at its end.
         _exit_now(code)
     return code
+
+
+def _require_models(settings: Settings) -> None:
+    """Say that a model's file is missing before anything is loaded and the broker asked. A name
+    that Ultralytics may publish is left to the loader, which fetches it where that is possible."""
+    for route in settings.routes:
+        path = Path(route.model)
+        published = path.name.startswith("yolo") and path.parent.is_dir()
+        if not path.exists() and not published:
+            raise ConfigError(f"routes.{route.name}.model = {route.model}: no such file")
 
 
 def load_lanes(settings: Settings) -> Loaded:

@@ -56,6 +56,7 @@ def test_help_exits_with_0(arguments: list[str], capsys: pytest.CaptureFixture[s
         (["topics", "list", "-b", "no-port"], "is not host:port"),
         (["topics", "list", "-c", "nowhere.yaml"], "nowhere.yaml"),
         (["worker", "--set", "kafka.bootstrap_server=x"], "bootstrap_servers"),
+        (["worker", "--set", "routes.0.model=nowhere.pt"], "routes.default.model = nowhere.pt"),
     ],
 )
 def test_a_wrong_setting_or_argument_is_one_clear_line_and_exit_code_2(
