@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import torch
 
+from pipeline.bucket import Bucket
 from pipeline.decode_avif import decode_avif
 from pipeline.decode_failure import failure, opencv_failure, out_of_memory
 from pipeline.decode_gif import decode_gif
@@ -23,6 +24,7 @@ from pipeline.jpeg_repair import repaired
 from pipeline.pixel_budget import DECODING_PIXELS, PixelBudget, stored_pixels
 from pipeline.place import Pixels, place, turned
 from pipeline.png_stream import unpacks_too_far
+from pipeline.slot import frames_bytes
 from pipeline.tiff_directory import TiffDirectory
 from schemas.errors import PoisonError
 from schemas.frame import RAW_ENCODINGS, Encoding
@@ -88,17 +90,19 @@ class OpenCvDecoder:
     ) -> list[PoisonError | None]:
         if self._copied is not None:
             self._copied.synchronize()  # the last batch may still be on its way out of the buffer
-        staging = self._staging_like(out)
+        staging = self._staging_like(out, items[0].bucket)
         errors = self._decode_to_host(items, staging)
         out[: len(items)].copy_(staging[: len(items)], non_blocking=True)
-        self._copied = torch.cuda.Event()
+        self._copied = self._copied or torch.cuda.Event(blocking=True)
         self._copied.record()
         return errors
 
-    def _staging_like(self, out: torch.Tensor) -> torch.Tensor:
-        """The pinned buffer as `out`'s shape: one allocation, grown to the largest bucket."""
+    def _staging_like(self, out: torch.Tensor, bucket: Bucket) -> torch.Tensor:
+        """The pinned buffer as `out`'s shape. It grows to the largest batch of a bucket at once: a
+        ladder asks for pieces of any size, and each growth would stop the device."""
         if self._staging is None or self._staging.numel() < out.numel():
-            self._staging = torch.empty(out.numel(), dtype=torch.uint8, pin_memory=True)
+            nbytes = max(out.numel(), frames_bytes(bucket))
+            self._staging = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
         return self._staging[: out.numel()].view(out.shape)
 
 

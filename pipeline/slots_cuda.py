@@ -37,6 +37,7 @@ from pipeline.slot import SlotState, frames_bytes
 from pipeline.slot_cuda import CudaSlot
 from pipeline.stage_threads import StageThreads
 from pipeline.table import Table, by_picture, empty
+from pipeline.witness import rehearsal
 from schemas.errors import FatalError
 from schemas.result import Detection
 
@@ -163,6 +164,13 @@ class CudaDevice:
         """Let the slot's streams see the largest batch: torch's cache of memory is kept per stream,
         and kernels load when they first run. Returns the shape of one row's predictions."""
         runtime, frames = self._runtime, slot.frames(bucket)
+        if lane.decodes_on_gpu:
+            with runtime.on(slot.copy):
+                (error,) = lane.decoder.decode([rehearsal("", bucket)], frames[:1])
+                if error is not None:
+                    raise FatalError(f"{lane.decoder.name} cannot read a harmless picture: {error}")
+                runtime.record(slot.copied, slot.copy)
+            slot.copied.synchronize()
         with runtime.on(slot.compute):
             row = lane.model.infer(frames.fill_(PAD_VALUE)).shape[1:]
             runtime.record(slot.inferred, slot.compute)

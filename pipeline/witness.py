@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 
-from pipeline.item import Header, Item
+from pipeline.bucket import Bucket
+from pipeline.item import Coordinates, Header, Item
 from pipeline.letterbox import letterbox
 from schemas.frame import Encoding, FrameMessage
 
@@ -20,8 +21,23 @@ _JPEG = base64.b64decode(
 
 def harmless(like: Item) -> Item:
     """An item of the same route and bucket as `like` whose picture every decoder reads."""
+    picture = rehearsal(like.route, like.bucket)
     return replace(
         like,
+        frame=picture.frame,
+        header=picture.header,
+        geometry=picture.geometry,
+        nbytes=picture.nbytes,
+    )
+
+
+def rehearsal(route: str, bucket: Bucket) -> Item:
+    """An item of no record, with that picture: for a decoder's first run."""
+    return Item(
+        attempt_id=0,
+        coordinates=Coordinates("", 0, 0),
+        epoch=0,
+        route=route,
         frame=FrameMessage(
             stream_id="witness",
             seq=0,
@@ -31,6 +47,8 @@ def harmless(like: Item) -> Item:
             ordered=False,
         ),
         header=Header(Encoding.JPEG, _SIDE, _SIDE),
-        geometry=letterbox(_SIDE, _SIDE, like.bucket.width, like.bucket.height),
+        bucket=bucket,
+        geometry=letterbox(_SIDE, _SIDE, bucket.width, bucket.height),
+        received_at=0.0,
         nbytes=len(_JPEG),
     )

@@ -10,7 +10,11 @@ import torch
 from pipeline.decoders import make_decoder
 from tests.contract.subject import Subject, needs_dali
 
-ON_GPU = ("opencv-2-cuda", pytest.param("dali-2-cuda", marks=needs_dali))
+ON_GPU = (
+    "opencv-2-cuda",
+    "torchvision-2-cuda",
+    pytest.param("dali-2-cuda", marks=needs_dali),
+)
 """Only where there is a GPU; elsewhere they would be a hundred skips that say the same."""
 
 

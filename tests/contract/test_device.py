@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pytest
+import torch
 
+from pipeline.cuda_runtime import TorchCuda
 from pipeline.item import Batch, Item
 from pipeline.ports import BatchDone, Device, Lane
 from pipeline.slots import ThreadedDevice
@@ -126,10 +128,26 @@ class CudaRig(ThreadedRig):
         self.cuda.release()
 
 
-RIGS = [FakeRig, ThreadedRig, CudaRig]
+class GpuRig(ThreadedRig):
+    """The CUDA device on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device.close()
+        assert self.device.join(DEADLINE_S)
+        where = torch.device("cuda")
+        self.model.device = where
+        lane = Lane(self.decoder, self.model, FakePostprocessor(), buckets=(SMALL,))
+        self.device = CudaDevice({"default": lane}, TorchCuda(where), slots=2)
+        self.device.listen(self._count)
 
 
-@pytest.fixture(params=RIGS, ids=["fake", "threads", "cuda-streams"])
+RIGS = {"fake": FakeRig, "threads": ThreadedRig, "cuda-streams": CudaRig}
+if torch.cuda.is_available():
+    RIGS["gpu"] = GpuRig
+
+
+@pytest.fixture(params=RIGS.values(), ids=RIGS)
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     rig: Rig = request.param()
     yield rig

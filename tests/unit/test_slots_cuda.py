@@ -5,19 +5,22 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 from pipeline import native_calls
 from pipeline.cuda_graphs import GraphedModel
+from pipeline.guard import Guard
 from pipeline.item import Batch, Item
+from pipeline.journal import Stage
 from pipeline.ports import BatchDone, Lane
 from pipeline.retry import Backoff
 from pipeline.slot import frames_bytes
 from pipeline.slot_cuda import CudaSlot
 from pipeline.slots_cuda import CudaDevice
-from schemas.errors import FatalError, Reason, TransientError
+from schemas.errors import FatalError, PoisonError, Reason, TransientError
 from schemas.result import ClosedBy
 from tests.builders import LARGE, SMALL, an_item
 from tests.fakes.cuda import FakeCuda, FakeEvent, FakeGraphs, FakeStream, HazardError
@@ -35,6 +38,7 @@ class Rig:
         on_gpu: bool = False,
         runtime: FakeCuda | None = None,
         graphs: FakeGraphs | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.runtime = runtime or FakeCuda()
         self.decoder, self.model, self.post = FakeDecoder(), FakeModel(), FakePostprocessor()
@@ -42,7 +46,7 @@ class Rig:
         model.warm_up([SMALL])
         lane = Lane(self.decoder, model, self.post, on_gpu, (SMALL, LARGE))
         self.device = CudaDevice(
-            {"default": lane}, self.runtime, slots=slots, clock=self.runtime.now
+            {"default": lane}, self.runtime, slots=slots, guard=guard, clock=self.runtime.now
         )
         self.model.batch_sizes.clear()
         self._changed = threading.Condition()
@@ -279,9 +283,32 @@ def test_every_stage_is_named_for_profilers(rig: Rig) -> None:
     assert rig.runtime.names == [f"decode {SMALL.name}", f"infer {SMALL.name}", "wait", "nms"]
 
 
-def test_every_wait_for_the_device_is_guarded(rig: Rig) -> None:
-    rig.run(pictures(1))  # a lane of its own thread for each stage: one model thread
-    assert len(rig.model.threads) == 2  # the main thread warmed it up
+def test_every_call_and_every_wait_is_guarded_with_the_items_it_is_made_for() -> None:
+    calls: list[tuple[Stage, list[str]]] = []
+
+    class Recorder:
+        @contextmanager
+        def inside(self, stage: Stage, items: Sequence[Item]) -> Iterator[None]:
+            calls.append((stage, [item.stream for item in items]))
+            yield
+
+    rig = Rig(guard=Recorder())
+    rig.run(pictures(None, 66, 4))
+    rig.close()
+    assert calls == [
+        (Stage.DECODE, ["cam0", "cam1", "cam2"]),
+        (Stage.INFER, ["cam1", "cam2"]),
+        (Stage.RETURN, ["cam1", "cam2"]),  # the wait for the model ...
+        (Stage.RETURN, ["cam1", "cam2"]),  # ... and what it found
+        (Stage.POST, ["cam1", "cam2"]),
+    ]
+
+
+def test_one_thread_runs_the_model(rig: Rig) -> None:
+    rig.model.threads.clear()
+    for _ in range(3):
+        rig.run(pictures(1))
+    assert len(rig.model.threads) == 1
 
 
 # --- hazards: what happens without the events ----------------------------------------------------
@@ -396,3 +423,30 @@ def test_the_time_of_an_event_that_has_not_passed_is_not_asked_for() -> None:
         streams.cuda.elapsed_s(streams.slot.copied, streams.slot.copied)
     with pytest.raises(AssertionError, match="never recorded"):
         streams.slot.compute.wait_event(streams.slot.returned)
+
+
+def test_a_gpu_decoder_that_cannot_read_a_harmless_picture_is_found_at_the_start() -> None:
+    class Blind(FakeDecoder):
+        def decode(self, items: Sequence[Item], out: torch.Tensor) -> list[PoisonError | None]:
+            return [PoisonError(Reason.DECODE_FAILED, "no nvJPEG", stage="decode")] * len(items)
+
+    lane = Lane(Blind(), FakeModel(), FakePostprocessor(), decodes_on_gpu=True, buckets=(SMALL,))
+    with pytest.raises(FatalError, match=r"harmless picture.*no nvJPEG"):
+        CudaDevice({"default": lane}, FakeCuda())
+
+
+def test_what_a_slot_holds_is_taken_once_for_the_largest_bucket() -> None:
+    cuda = FakeCuda()
+    taken: list[int] = []
+    take = cuda.device_buffer
+
+    def counted(nbytes: int) -> torch.Tensor:
+        taken.append(nbytes)
+        return take(nbytes)
+
+    cuda.device_buffer = counted  # type: ignore[method-assign]
+    lane = Lane(FakeDecoder(), FakeModel(), FakePostprocessor(), buckets=(SMALL, LARGE))
+    device = CudaDevice({"default": lane}, cuda, slots=2)
+    assert taken == [frames_bytes(LARGE)] * 2 + [LARGE.max_batch * 4] * 2
+    device.close()
+    assert device.join(DEADLINE_S)
