@@ -13,6 +13,7 @@ import threading
 from contextlib import closing
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from signal import SIGTERM
 
 import msgpack
 from aiokafka import AIOKafkaConsumer
@@ -95,6 +96,8 @@ async def main(options):
         enable_auto_commit=False,
     )
     left = options.count
+    # SIGTERM ends it as Ctrl-C does: the group is left in order.
+    asyncio.get_running_loop().add_signal_handler(SIGTERM, asyncio.current_task().cancel)
     async with consumer:
         while left is None or left > 0:
             polled = await consumer.getmany(timeout_ms=1000, max_records=left)
@@ -121,5 +124,5 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, help="end after so many results")
     try:
         asyncio.run(main(parser.parse_args()))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         pass

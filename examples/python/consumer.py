@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from signal import SIGTERM
 
 import msgpack
 from aiokafka import AIOKafkaConsumer
@@ -52,6 +53,8 @@ async def main(options):
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )
+    # SIGTERM ends it as Ctrl-C does: the group is left in order.
+    asyncio.get_running_loop().add_signal_handler(SIGTERM, asyncio.current_task().cancel)
     async with consumer:
         await read(consumer, options.count)
 
@@ -64,5 +67,5 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, help="end after so many results")
     try:
         asyncio.run(main(parser.parse_args()))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         pass

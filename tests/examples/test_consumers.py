@@ -3,6 +3,7 @@ are skipped by name."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -49,3 +50,9 @@ def test_a_consumer_shows_what_it_knows_and_stops_at_what_it_does_not(
     assert (rest.returncode, rest.stdout) == (1, "")
     assert f"{topic}/0/3 is of version 2" in rest.stderr
     assert committed(real_kafka, topic, group) == 3
+
+
+def test_a_missing_toolchain_is_named() -> None:
+    lacking = dataclasses.replace(CONSUMERS["node"], tools=("node-of-nowhere", "npm-of-nowhere"))
+    with pytest.raises(MissingToolError, match=r"^node-of-nowhere/npm-of-nowhere not found$"):
+        built(lacking)

@@ -40,18 +40,27 @@ def test_it_counts_by_time_of_capture_each_source_once_and_goes_on_where_it_was(
         result(1, CAR, captured_at_us=FIRST_US + MINUTE_US - 1),  # its frame was answered twice
         result(3, status=Status.EXPIRED, captured_at_us=FIRST_US),
         result(4, stream="yard", captured_at_us=FIRST_US),
+        # Two frames of one segment of video: its record's coordinates, and the frame within.
+        *(
+            with_keys(
+                result(seq, stream="video", captured_at_us=FIRST_US),
+                source={"topic": "frames", "partition": 0, "offset": 9, "frame": seq},
+            )
+            for seq in (0, 1)
+        ),
     ]
     send(broker, topic, *first)
     options = ("--bootstrap", broker, "--topic", topic, "--group", group)
-    done = run(SERVICE, tmp_path, *options, "--count", "6")
+    done = run(SERVICE, tmp_path, *options, "--count", "8")
     assert done.returncode == 0, done.stderr
     assert rows(done.stdout) == [
         ["2026-11-29T23:34Z", "gate", "car", "2", "1.50", "2"],
         ["2026-11-29T23:34Z", "gate", "person", "2", "0.50", "1"],
+        ["2026-11-29T23:34Z", "video", "-", "2", "0.00", "0"],
         ["2026-11-29T23:34Z", "yard", "-", "1", "0.00", "0"],
         ["2026-11-29T23:35Z", "gate", "car", "1", "1.00", "1"],
     ]
-    assert committed(broker, topic, group) == 6
+    assert committed(broker, topic, group) == 8
 
     # A late frame, and one that was counted before.
     late = with_keys(result(5, CAR, captured_at_us=FIRST_US + 1), track={"id": 5})
@@ -62,7 +71,7 @@ def test_it_counts_by_time_of_capture_each_source_once_and_goes_on_where_it_was(
     done = run(SERVICE, tmp_path, *options)
     assert (done.returncode, done.stdout) == (1, "")
     assert "version 2" in done.stderr
-    assert committed(broker, topic, group) == 8
+    assert committed(broker, topic, group) == 10
 
 
 def test_it_serves_the_table(broker: str, unique: Callable[[str], str], tmp_path: Path) -> None:

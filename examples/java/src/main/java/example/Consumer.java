@@ -38,7 +38,7 @@ public final class Consumer {
       consumer.subscribe(List.of(options.getOrDefault("topic", "detections")));
       read(consumer, Long.parseLong(options.getOrDefault("count", "" + Long.MAX_VALUE)));
     } catch (WakeupException asked) {
-      code = 0;
+      // Asked to end: what was shown is committed.
     } catch (LaterVersion later) {
       System.err.println(later.getMessage());
       code = 1;
