@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bench.scenes import Scene, Truth
 from frameloom.demo_streams import StreamKind, StreamPlan
-from frameloom.sources import encode_jpeg
+from frameloom.jpeg import encode_jpeg
 
 JPEG_QUALITY = 85
 _STEP_S = 0.2

@@ -1,32 +1,32 @@
-"""`frameloom produce`: frames from files into a topic, paced, bounded, and counted."""
+"""`frameloom produce`: frames from files and cameras into a topic: paced, bounded, and counted."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Sequence
 
+from frameloom.feed import FileFeed
+from frameloom.live import LiveSource
+from frameloom.open_sources import AnySource
+from frameloom.player import Note, Player
 from frameloom.reader import require_topics
-from frameloom.sender import ProduceOptions, Sender, Tally
-from frameloom.sources import FrameSource, SourceFrame, Unreadable
+from frameloom.sender import ProduceOptions, Sender
+from frameloom.tally import Tally
 from schemas.errors import ConfigError, TransientError
 from schemas.frame import MAX_STREAM_ID_BYTES
 from schemas.settings import KafkaSettings
-from workers.kafka_clients import (
-    make_producer,
-    start_client,
-    stop_client,
-)
+from workers.kafka_clients import make_producer, start_client, stop_client
 
 _SETTLE_S = 15.0
 
 
 async def produce(
     kafka: KafkaSettings,
-    streams: dict[str, list[FrameSource]],
+    streams: dict[str, list[AnySource]],
     options: ProduceOptions,
     tally: Tally,
     on_progress: Callable[[str], None] = lambda _: None,
+    on_note: Note = lambda _, __: None,
 ) -> None:
     """Send the streams side by side, the sources of one stream one after the other.
 
@@ -37,9 +37,10 @@ async def produce(
         tally: counted as frames are acknowledged or fail, and complete also when this is
             cancelled: what was sent by then is waited for.
         on_progress: told the stream's id after each frame read.
+        on_note: told of lost connections and the like.
 
     Raises:
-        ConfigError: the topic does not exist.
+        ConfigError: the topic does not exist, or a folder cannot be watched.
         TransientError: the broker went away.
     """
     await require_topics(kafka, options.topic)
@@ -49,8 +50,10 @@ async def produce(
     try:
         async with asyncio.TaskGroup() as group:
             for stream, sources in streams.items():
-                group.create_task(_play(stream, sources, sender, on_progress))
-    except* TransientError as errors:
+                live = any(isinstance(source, LiveSource) for source in sources)
+                player = Player(stream, sender, on_progress, on_note, live=live)
+                group.create_task(player.play(sources))
+    except* (TransientError, ConfigError) as errors:
         raise errors.exceptions[0] from None
     finally:
         # On Ctrl-C too: what the broker has by now is told apart from what it has not.
@@ -58,106 +61,48 @@ async def produce(
         await stop_client(producer)
 
 
-async def _play(
-    stream: str,
-    sources: list[FrameSource],
-    sender: Sender,
-    on_progress: Callable[[str], None],
-) -> None:
-    options = sender.options
-    pace = _Pace(options.fps)
-    broken: set[str] = set()
-    seq = 0
-    while True:
-        before = seq
-        for source in sources:
-            pace.next_source()
-            async for found in _walk(source):
-                if isinstance(found, Unreadable):
-                    # In a loop, a broken file is broken every time: it counts once.
-                    if found.name not in broken:
-                        broken.add(found.name)
-                        sender.tally.fail(found.name, found.why)
-                    continue
-                if options.count is not None and seq >= options.count:
-                    return
-                captured_at_us = await pace.wait(found)
-                await sender.send(stream, seq, found, captured_at_us)
-                seq += 1
-                on_progress(stream)
-        # A pass without a single frame would spin for ever.
-        if not options.loop or seq == before:
-            return
-
-
-async def _walk(source: FrameSource) -> AsyncIterator[SourceFrame | Unreadable]:
-    """The source's frames, read and decoded off the event loop."""
-    frames: Iterator[SourceFrame | Unreadable] = await asyncio.to_thread(source.frames)
-    while True:
-        found = await asyncio.to_thread(next, frames, None)
-        if found is None:
-            return
-        yield found
-
-
-class _Pace:
-    """When a frame is due, and the capture time it gets (Unix microseconds).
-
-    One wall-clock anchor is taken at the start; everything after it runs on the monotonic clock.
-    """
-
-    def __init__(self, fps: float | None) -> None:
-        self._fps = fps
-        self._began_at = time.monotonic()
-        self._began_at_us = time.time_ns() // 1000
-        self._sent = 0
-        self._offset_s = 0.0
-        self._last_s = 0.0
-
-    def next_source(self) -> None:
-        """A source (or a loop) begins: its times go on where the last one ended."""
-        self._offset_s = self._last_s
-
-    async def wait(self, frame: SourceFrame) -> int:
-        """Sleep until the frame is due; its capture time, microseconds."""
-        due_s = self._due_s(frame)
-        now_s = time.monotonic() - self._began_at
-        if due_s is None:
-            return self._began_at_us + round(now_s * 1e6)
-        if due_s > now_s:
-            await asyncio.sleep(due_s - now_s)
-        return self._began_at_us + round(due_s * 1e6)
-
-    def _due_s(self, frame: SourceFrame) -> float | None:
-        """Seconds after the start, or None for at once."""
-        if self._fps:
-            due_s = self._sent / self._fps
-            self._sent += 1
-            return due_s
-        if self._fps == 0 or frame.at_s is None:
-            return None
-        due_s = self._offset_s + frame.at_s
-        self._last_s = due_s + (frame.interval_us or 0) / 1e6
-        return due_s
-
-
-def name_streams(sources: list[FrameSource], stream: str | None) -> dict[str, list[FrameSource]]:
-    """Stream id → its sources: one stream of all where `stream` is given, else one per source,
-    numbered where names are shared.
+def name_streams(sources: list[AnySource], streams: Sequence[str]) -> dict[str, list[AnySource]]:
+    """Stream id → its sources: all of them in one stream where one id is given, one each where as
+    many ids as sources are; without ids each has its own name, numbered where names are shared.
 
     Raises:
-        ConfigError: an empty stream id, or one that no worker would take for its length.
+        ConfigError: an empty stream id, one that no worker would take for its length, another
+            number of ids than of sources, or sources that can never have their turn.
     """
-    if stream is not None:
+    for stream in streams:
         if not stream:
             raise ConfigError("--stream: a stream id cannot be empty")
         if len(stream.encode(errors="replace")) > MAX_STREAM_ID_BYTES:
             raise ConfigError(f"--stream: a stream id has at most {MAX_STREAM_ID_BYTES} bytes")
-        return {stream: sources}
-    streams: dict[str, list[FrameSource]] = {}
+    if len(streams) == 1:
+        endless = [s for s in sources if isinstance(s, LiveSource | FileFeed)]
+        if endless and len(sources) > 1:
+            raise ConfigError(
+                f"--stream: {endless[0].name} has no end, the other sources would never have their"
+                " turn; give one --stream for each source"
+            )
+        return {streams[0]: sources}
+    if streams and len(streams) != len(sources):
+        names = ", ".join(source.name for source in sources)
+        raise ConfigError(
+            f"--stream: {len(streams)} ids for {len(sources)} sources ({names});"
+            " give one for all of them, or one for each"
+        )
+    if len(set(streams)) != len(streams):
+        raise ConfigError("--stream: an id is given twice")
+    named: dict[str, list[AnySource]] = {}
+    for source, wanted in zip(sources, streams or [s.name for s in sources], strict=True):
+        name, number = wanted, 2
+        while name in named:
+            name, number = f"{wanted}-{number}", number + 1
+        named[name] = [source]
+    return named
+
+
+def check_loop(sources: Sequence[AnySource]) -> None:
+    """Raises:
+    ConfigError: a source has no end at which it could begin anew.
+    """
     for source in sources:
-        name, number = source.name, 2
-        while name in streams:
-            name, number = f"{source.name}-{number}", number + 1
-        streams[name] = [source]
-    return streams
+        if isinstance(source, LiveSource | FileFeed):
+            raise ConfigError(f"--loop: {source.name} has no end to begin anew at")

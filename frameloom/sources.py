@@ -1,4 +1,4 @@
-"""Where produced frames come from: pictures, folders of pictures, and videos.
+"""Where produced frames come from: picture files and videos.
 
 A source is a stream before it is sent: a name and its frames, which may be walked several times.
 What cannot be read is named in the walk (`Unreadable`) and never ends it.
@@ -6,7 +6,6 @@ What cannot be read is named in the walk (`Unreadable`) and never ends it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,11 @@ import cv2
 import numpy as np
 
 from frameloom.draw import Picture
-from frameloom.video import VIDEO_SUFFIXES, VideoFrames
+from frameloom.jpeg import encode_jpeg
+from frameloom.video import VideoFrames
 from pipeline.probe import ProbeLimits, probe
 from schemas.codec import sniff
-from schemas.errors import ConfigError, PoisonError, Reason
+from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding, FrameMessage
 from schemas.settings import LimitSettings
 
@@ -33,7 +33,6 @@ _IF_THEY_CAN = frozenset({Encoding.BMP, Encoding.TIFF, Encoding.GIF, Encoding.AV
 """Sent as they are where the worker reads them and a record holds them; else as JPEG."""
 _ENVELOPE_BYTES = 16 * 1024
 """Left for what stands around a picture in its record."""
-_LIVE = re.compile(r"^(rtsps?|rtmps?|https?|udp|rtp|srt)://|^/dev/video\d+$|^\d+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +45,9 @@ class SourceFrame:
         data: the encoded picture.
         at_s: seconds from the source's beginning at which it was captured; None for stills.
         interval_us: time to the next frame as the source declares it, microseconds, or None.
+        captured_at_us: Unix microseconds, of a live source; None where pacing says when.
+        frames: in it: more than one in a segment.
+        lasts_us: how long a segment is, microseconds; 0 for a picture.
     """
 
     name: str
@@ -53,6 +55,9 @@ class SourceFrame:
     data: bytes
     at_s: float | None = None
     interval_us: int | None = None
+    captured_at_us: int | None = None
+    frames: int = 1
+    lasts_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,13 @@ class Unreadable:
 
 
 class FrameSource(Protocol):
-    """A stream before it is sent."""
+    """A stream before it is sent, from files.
+
+    Attributes:
+        quality: of JPEGs made here, 1..100; may be changed between two frames.
+    """
+
+    quality: int
 
     @property
     def name(self) -> str:
@@ -91,7 +102,7 @@ class PictureFiles:
     Args:
         name: of the stream.
         paths: the files, in the order wanted.
-        quality: of JPEGs made here, 1..100.
+        quality: of JPEGs made here, 1..100; may be changed on the way.
         limits: pictures beyond them are named as unreadable: the worker would refuse them.
     """
 
@@ -100,7 +111,7 @@ class PictureFiles:
     ) -> None:
         self._name = name
         self._paths = tuple(paths)
-        self._quality = quality
+        self.quality = quality
         self._limits = ProbeLimits(limits.max_pixels, limits.max_scans)
         self._most_bytes = limits.max_record_bytes - _ENVELOPE_BYTES
 
@@ -142,7 +153,7 @@ class PictureFiles:
         if picture is None:
             return Unreadable(str(path), "not a picture" if data else "an empty file")
         return SourceFrame(
-            path.name, Encoding.JPEG, encode_jpeg(cast("Picture", picture), self._quality)
+            path.name, Encoding.JPEG, encode_jpeg(cast("Picture", picture), self.quality)
         )
 
 
@@ -150,101 +161,42 @@ class VideoFile:
     """A video file as one stream; each frame is encoded as JPEG and keeps its own time.
 
     Args:
-        path: anything that FFmpeg opens.
-        quality: of the JPEGs, 1..100.
+        target: anything that FFmpeg opens; never shown.
+        name: of the stream.
+        shown: `target` for people.
+        quality: of the JPEGs, 1..100; may be changed on the way.
     """
 
-    def __init__(self, path: Path, *, quality: int) -> None:
-        self._path = path
-        self._quality = quality
+    def __init__(self, target: str, *, name: str, shown: str, quality: int) -> None:
+        self._target = target
+        self._name = name
+        self._shown = shown
+        self.quality = quality
 
     @property
     def name(self) -> str:
-        return self._path.stem
+        return self._name
 
     @property
     def total(self) -> int | None:
         return None
 
     def frames(self) -> Iterator[SourceFrame | Unreadable]:
-        video = VideoFrames(self._path)
+        video = VideoFrames(self._target)
         number = 0
         for found in video:
             number += 1
-            name = f"{self._path.name}#{number}"
+            name = f"{self._shown}#{number}"
             if isinstance(found, str):
                 yield Unreadable(name, found)
                 continue
             yield SourceFrame(
                 name,
                 Encoding.JPEG,
-                encode_jpeg(found.picture, self._quality),
+                encode_jpeg(found.picture, self.quality),
                 found.at_s,
                 video.interval_us,
             )
-
-
-def open_sources(
-    arguments: Sequence[str], *, quality: int, limits: LimitSettings
-) -> list[FrameSource]:
-    """Turn the arguments into sources: each folder and each video is a stream, and all pictures
-    named one by one are together another, `stills`.
-
-    A folder's pictures are taken in the order of their names; its videos are streams too.
-    Names that two sources share get a number.
-
-    Raises:
-        ConfigError: an argument is a camera, does not exist, or is a folder without any frames.
-    """
-    loose: list[Path] = []
-    sources: list[FrameSource] = []
-    for argument in arguments:
-        path = _existing(argument)
-        if path.is_dir():
-            sources += _folder(path, quality=quality, limits=limits)
-        elif path.suffix.lower() in VIDEO_SUFFIXES:
-            sources.append(VideoFile(path, quality=quality))
-        else:
-            loose.append(path)
-    if loose:
-        sources.insert(0, PictureFiles("stills", loose, quality=quality, limits=limits))
-    return sources
-
-
-def encode_jpeg(picture: Picture, quality: int) -> bytes:
-    """A BGR picture as JPEG of `quality` 1..100."""
-    done, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not done:
-        raise ValueError(f"a picture of shape {picture.shape} cannot be encoded as JPEG")
-    return data.tobytes()
-
-
-def _existing(argument: str) -> Path:
-    path = Path(argument)
-    if _LIVE.match(argument) and not path.is_file():
-        raise ConfigError(
-            f"{argument}: cameras and network streams are not supported yet;"
-            " give pictures, folders or video files"
-        )
-    if not path.exists():
-        raise ConfigError(f"{argument}: no such file or folder")
-    return path
-
-
-def _folder(path: Path, *, quality: int, limits: LimitSettings) -> list[FrameSource]:
-    try:
-        files = sorted(entry for entry in path.iterdir() if entry.is_file())
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    pictures = [file for file in files if file.suffix.lower() in PICTURE_SUFFIXES]
-    videos = [file for file in files if file.suffix.lower() in VIDEO_SUFFIXES]
-    if not pictures and not videos:
-        raise ConfigError(f"{path}: the folder has neither pictures nor videos")
-    sources: list[FrameSource] = []
-    if pictures:
-        name = path.resolve().name or "stills"
-        sources.append(PictureFiles(name, pictures, quality=quality, limits=limits))
-    return sources + [VideoFile(file, quality=quality) for file in videos]
 
 
 def _as_message(encoding: Encoding, data: bytes) -> FrameMessage:

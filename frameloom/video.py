@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import cast
 
 import av
 import av.error
-import numpy as np
 from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from frameloom.draw import Picture
+from frameloom.jpeg import upright
 
 VIDEO_SUFFIXES = frozenset({
     ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg",
@@ -36,20 +34,20 @@ class TimedPicture:
 
 
 class VideoFrames:
-    """One walk over a video's frames: iterate once.
+    """One walk over the frames of a video file, or of one behind a web address: iterate once.
 
     Yields `TimedPicture`s, and one line of text for whatever could not be decoded; a damaged
     packet costs only its frames. `interval_us` is known from the first item on.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self.interval_us: int | None = None
         """The average time between frames that the file declares, microseconds, or None."""
 
     def __iter__(self) -> Iterator[TimedPicture | str]:
         try:
-            container = av.open(str(self._path))
+            container = av.open(self._path)
         except av.error.FFmpegError as error:
             yield f"cannot be opened: {error.strerror}"
             return
@@ -61,7 +59,7 @@ class VideoFrames:
             stream.thread_type = "AUTO"
             rate = stream.average_rate
             self.interval_us = round(1e6 / rate) if rate else None
-            yield from self._timed(_decoded(container, stream))
+            yield from self._timed(decoded(container, stream))
 
     def _timed(self, frames: Iterator[VideoFrame | str]) -> Iterator[TimedPicture | str]:
         """Times from presentation stamps. A frame without one follows its predecessor by the
@@ -79,10 +77,10 @@ class VideoFrames:
                 first = frame.time if first is None else first
                 at_s = max(frame.time - first, last, 0.0)
             last = at_s
-            yield TimedPicture(_upright(frame), at_s)
+            yield TimedPicture(upright(frame), at_s)
 
 
-def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame | str]:
+def decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame | str]:
     """Frames in presentation order; a packet that cannot be decoded becomes a line of text."""
     packets = container.demux(stream)
     while True:
@@ -100,11 +98,3 @@ def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFr
             return
         except av.error.FFmpegError as error:
             yield f"cannot be decoded: {error.strerror}"
-
-
-def _upright(frame: VideoFrame) -> Picture:
-    picture = cast("Picture", frame.to_ndarray(format="bgr24"))
-    quarter_turns = round(frame.rotation / 90) % 4
-    if quarter_turns:
-        picture = np.ascontiguousarray(np.rot90(picture, quarter_turns))
-    return picture

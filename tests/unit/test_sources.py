@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
+from frameloom.open_sources import SourceOptions, open_file, open_sources
 from frameloom.produce import name_streams
-from frameloom.sources import SourceFrame, Unreadable, open_sources
+from frameloom.sources import SourceFrame, Unreadable
 from schemas.errors import ConfigError
 from schemas.frame import Encoding
 from schemas.settings import LimitSettings
@@ -21,7 +22,7 @@ LIMITS = LimitSettings()
 
 
 def walk(*arguments: Path | str) -> list[SourceFrame | Unreadable]:
-    sources = open_sources([str(a) for a in arguments], quality=90, limits=LIMITS)
+    sources = open_sources([str(a) for a in arguments], SourceOptions(LIMITS))
     return [found for source in sources for found in source.frames()]
 
 
@@ -55,7 +56,7 @@ def test_what_the_worker_does_not_read_becomes_jpeg(tmp_path: Path) -> None:
     (tmp_path / "c.bmp").write_bytes(bmp_top_down(picture(400, 300)))
     small = LimitSettings(max_record_bytes=128 * 1024)
     for name in ("a.ppm", "b.tif", "c.bmp"):
-        (source,) = open_sources([str(tmp_path / name)], quality=90, limits=small)
+        source = open_file(tmp_path / name, SourceOptions(small))
         (frame,) = source.frames()
         assert isinstance(frame, SourceFrame), frame
         assert frame.encoding is Encoding.JPEG
@@ -81,7 +82,7 @@ def test_a_folder_s_pictures_are_one_sorted_stream_and_its_videos_are_others(
     for name in ("b.jpg", "a.jpg", "notes.txt"):
         (tmp_path / name).write_bytes(jpeg(picture(40, 30)))
     a_video(tmp_path / "drive.mp4", [0, 100])
-    sources = open_sources([str(tmp_path)], quality=90, limits=LIMITS)
+    sources = open_sources([str(tmp_path)], SourceOptions(LIMITS))
     assert [source.name for source in sources] == [tmp_path.name, "drive"]
     names = [each.name for each in sources[0].frames() if isinstance(each, SourceFrame)]
     assert names == ["a.jpg", "b.jpg"]
@@ -121,12 +122,6 @@ def test_a_file_that_is_no_video_is_named(tmp_path: Path) -> None:
     assert isinstance(found, Unreadable)
 
 
-@pytest.mark.parametrize("camera", ["rtsp://cam/1", "0", "/dev/video0", "https://host/stream.m3u8"])
-def test_cameras_are_refused_by_name(camera: str) -> None:
-    with pytest.raises(ConfigError, match="not supported yet"):
-        walk(camera)
-
-
 def test_missing_and_empty_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         walk(tmp_path / "nowhere.jpg")
@@ -139,8 +134,8 @@ def test_streams_are_named_after_their_sources(tmp_path: Path) -> None:
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "a.jpg").write_bytes(jpeg(picture(40, 30)))
-    sources = open_sources([str(folder) for folder in folders], quality=90, limits=LIMITS)
-    assert list(name_streams(sources, None)) == ["cam", "cam-2"]
-    assert name_streams(sources, "one") == {"one": sources}
+    sources = open_sources([str(folder) for folder in folders], SourceOptions(LIMITS))
+    assert list(name_streams(sources, [])) == ["cam", "cam-2"]
+    assert name_streams(sources, ["one"]) == {"one": sources}
     with pytest.raises(ConfigError, match="empty"):
-        name_streams(sources, "")
+        name_streams(sources, [""])

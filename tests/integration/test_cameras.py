@@ -1,0 +1,263 @@
+"""Cameras that answer, break off, fall silent, refuse and come back: what a live source makes of
+them. No broker."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from frameloom.address import read_address
+from frameloom.dial import Dial
+from frameloom.live import LiveSource
+from frameloom.live_reader import LiveOptions, LiveState
+from frameloom.network import NetworkOptions
+from frameloom.pace import Thinner
+from frameloom.segment_cut import SegmentBounds
+from frameloom.segments import SegmentOptions
+from frameloom.sources import SourceFrame, Unreadable
+from frameloom.tally import Drop
+from pipeline.retry import Backoff
+from schemas.frame import Encoding
+from schemas.settings import LimitSettings
+from tests.builders_mjpeg import MjpegCamera, mjpeg_camera
+from tests.builders_pictures import jpeg, picture
+from tests.builders_rtsp import Footage, RtspCamera, footage, rtsp_camera
+
+DEADLINE_S = 30.0
+AT_ONCE = Backoff(0.01, 0.05, lambda: 0.5)
+SEGMENT = SegmentOptions(0.4, SegmentBounds(1_000_000))
+
+
+@pytest.fixture(scope="module")
+def film() -> Footage:
+    return footage()
+
+
+@dataclass
+class Taken:
+    """What came out of a live source."""
+
+    frames: list[SourceFrame] = field(default_factory=list)
+    broken: list[Unreadable] = field(default_factory=list)
+    states: list[tuple[LiveState, str]] = field(default_factory=list)
+    dropped: Counter[Drop] = field(default_factory=Counter)
+    read: int = 0
+
+    def count_of(self, state: LiveState) -> int:
+        return sum(1 for each, _ in self.states if each is state)
+
+
+def options(**changes: object) -> LiveOptions:
+    network = NetworkOptions(timeout_s=1.0)
+    return LiveOptions(**({"network": network, "backoff": AT_ONCE} | changes))  # type: ignore[arg-type]
+
+
+async def take(
+    url: str,
+    enough: Callable[[Taken], bool],
+    *,
+    how: LiveOptions | None = None,
+    dial: Dial | None = None,
+    buffer: int = 100,
+    slowly_s: float = 0.0,
+) -> Taken:
+    """Frames of a camera until it is enough, or it ends by itself."""
+    source = LiveSource(
+        read_address(url, {}), how or options(), buffer=buffer, limits=LimitSettings()
+    )
+    taken = Taken()
+    frames = source.frames(
+        dial or Dial(90),
+        lambda why, n: taken.dropped.update({why: n}),
+        lambda state, note: taken.states.append((state, note)),
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        async with aclosing(frames):
+            async for found in frames:
+                (taken.frames if isinstance(found, SourceFrame) else taken.broken).append(found)  # type: ignore[arg-type]
+                if enough(taken):
+                    break
+                await asyncio.sleep(slowly_s)
+    came = source.arrivals()
+    taken.read = came.read
+    taken.dropped.update(came.dropped)
+    return taken
+
+
+@asynccontextmanager
+async def meanwhile(work: Callable[[], None]) -> AsyncIterator[None]:
+    """Do something blocking on the side."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    yield
+    await task
+
+
+def grey(frame: SourceFrame) -> float:
+    return float(cv2.imdecode(np.frombuffer(frame.data, np.uint8), cv2.IMREAD_COLOR).mean())
+
+
+async def test_an_rtsp_camera_s_frames_keep_its_times(film: Footage) -> None:
+    with rtsp_camera(RtspCamera(film)) as camera:
+        taken = await take(camera.url, lambda t: len(t.frames) >= 30)
+    frames = taken.frames
+    assert {frame.encoding for frame in frames} == {Encoding.JPEG}
+    assert {frame.interval_us for frame in frames} == {40_000}
+    now_us = time.time_ns() // 1000
+    stamps = [frame.captured_at_us or 0 for frame in frames]
+    assert all(b - a >= 0 for a, b in pairwise(stamps))
+    assert all(now_us - 20_000_000 < stamp <= now_us for stamp in stamps)
+    greys = [grey(frame) for frame in frames]
+    assert greys == sorted(greys)
+    assert taken.read == len(frames) + sum(taken.dropped.values())
+
+
+async def test_the_camera_s_own_clock_is_taken_where_it_tells_it(film: Footage) -> None:
+    with rtsp_camera(RtspCamera(film, clock_ahead_s=-2.0)) as camera:
+        taken = await take(camera.url, lambda t: len(t.frames) >= 40)
+    stamps = [frame.captured_at_us or 0 for frame in taken.frames]
+    # To the microsecond by the camera's clock, however they arrived.
+    steps = [b - a for a, b in pairwise(stamps[-8:])]
+    assert all(abs(step - 40_000) <= 2_000 for step in steps)
+    assert time.time_ns() // 1000 - stamps[-1] >= 1_900_000
+
+
+async def test_it_connects_again_after_a_cut_and_an_outage(film: Footage) -> None:
+    with rtsp_camera(RtspCamera(film)) as camera:
+
+        def trouble() -> None:
+            wait_for(lambda: camera.served >= 15)
+            camera.break_connections()
+            wait_for(lambda: camera.clients == 2 and camera.served >= 40)
+            camera.stop()
+            camera.start()
+
+        async with meanwhile(trouble):
+            taken = await take(
+                camera.url,
+                lambda t: t.count_of(LiveState.LIVE) >= 3 and len(t.frames) >= 60,
+            )
+    assert taken.count_of(LiveState.LIVE) == 3
+    assert taken.count_of(LiveState.WAITING) >= 2
+    stamps = [frame.captured_at_us or 0 for frame in taken.frames]
+    assert stamps == sorted(stamps)
+    assert taken.read == len(taken.frames) + sum(taken.dropped.values())
+
+
+async def test_a_silent_camera_is_connected_to_again(film: Footage) -> None:
+    with rtsp_camera(RtspCamera(film)) as camera:
+
+        def stall() -> None:
+            wait_for(lambda: camera.served >= 12)
+            camera.stalled.set()
+            wait_for(lambda: camera.clients >= 2)
+            camera.stalled.clear()
+
+        async with meanwhile(stall):
+            taken = await take(camera.url, lambda t: t.count_of(LiveState.LIVE) >= 2)
+    notes = [note for state, note in taken.states if state is LiveState.WAITING]
+    assert "no answer in 1 s" in notes[0]
+
+
+async def test_credentials_are_used_and_never_told(film: Footage) -> None:
+    with rtsp_camera(RtspCamera(film, credentials="viewer:s3cr3t")) as camera:
+        taken = await take(camera.url, lambda t: len(t.frames) >= 3)
+        assert len(taken.frames) == 3
+        refused = await take(camera.url.replace("s3cr3t", "wr0ng"), lambda t: False)
+    told = repr((taken.frames, taken.states, refused.states, refused.broken))
+    assert "s3cr3t" not in told
+    assert "wr0ng" not in told
+    # Tried once: more could lock the account.
+    assert refused.count_of(LiveState.CONNECTING) == 1
+    assert "401" in refused.broken[0].why
+
+
+async def test_a_camera_that_is_away_is_given_up_when_asked_to() -> None:
+    taken = await take("rtsp://127.0.0.1:1/x", lambda t: False, how=options(retries=2))
+    assert taken.count_of(LiveState.CONNECTING) == 3
+    (broken,) = taken.broken
+    assert broken.why.startswith("given up after 3 tries: ")
+
+
+async def test_mjpeg_goes_out_byte_by_byte_and_a_hang_up_is_mended() -> None:
+    pictures = [jpeg(picture(48, 32, seed=i)) for i in range(3)]
+    with mjpeg_camera(MjpegCamera(pictures, per_connection=9)) as camera:
+        taken = await take(camera.url, lambda t: len(t.frames) >= 20)
+        assert camera.connections >= 3
+    assert {frame.data for frame in taken.frames} <= set(pictures)
+    assert taken.count_of(LiveState.LIVE) >= 3
+
+
+async def test_a_slow_taker_loses_the_oldest_and_they_are_counted() -> None:
+    with mjpeg_camera(MjpegCamera([jpeg(picture(48, 32))], fps=200.0)) as camera:
+        taken = await take(camera.url, lambda t: len(t.frames) >= 15, buffer=2, slowly_s=0.05)
+    assert taken.dropped[Drop.SLOW_BROKER] > 0
+    assert taken.read == len(taken.frames) + sum(taken.dropped.values())
+
+
+async def test_thinned_frames_are_counted() -> None:
+    with mjpeg_camera(MjpegCamera([jpeg(picture(48, 32))], fps=100.0)) as camera:
+        dial = Dial(90, Thinner(10.0))
+        taken = await take(camera.url, lambda t: len(t.frames) >= 5, dial=dial)
+    assert taken.dropped[Drop.FPS] > 5
+    assert taken.read == len(taken.frames) + sum(taken.dropped.values())
+
+
+async def test_h264_becomes_segments_without_being_encoded_anew(film: Footage) -> None:
+    with rtsp_camera(RtspCamera(film)) as camera:
+        taken = await take(camera.url, lambda t: len(t.frames) >= 4, how=options(segment=SEGMENT))
+    sent = {b"".join(unit) for unit in film.units}
+    for segment in taken.frames:
+        assert segment.encoding is Encoding.MP4
+        assert segment.frames == 10
+        assert segment.lasts_us == pytest.approx(400_000, abs=1_000)
+        stamps, payloads = unpacked(segment.data)
+        assert len(stamps) == 10
+        assert stamps[0] == 0
+        assert all(payload in sent for payload in payloads)
+    starts = [frame.captured_at_us or 0 for frame in taken.frames]
+    assert all(b - a >= 350_000 for a, b in pairwise(starts[1:]))
+    assert taken.read == sum(f.frames for f in taken.frames) + sum(taken.dropped.values())
+
+
+async def test_mjpeg_becomes_segments_of_h264() -> None:
+    pictures = [jpeg(picture(49, 33, seed=i)) for i in range(3)]
+    with mjpeg_camera(MjpegCamera(pictures, fps=25.0)) as camera:
+        taken = await take(camera.url, lambda t: len(t.frames) >= 2, how=options(segment=SEGMENT))
+    for segment in taken.frames:
+        stamps, _ = unpacked(segment.data)
+        assert len(stamps) == segment.frames
+        assert stamps[0] == 0
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + DEADLINE_S
+    while not happened():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+def unpacked(data: bytes) -> tuple[list[float], list[bytes]]:
+    """A segment's frame times, seconds, and the NAL units of each packet without their lengths."""
+    with av.open(io.BytesIO(data)) as container:
+        payloads = []
+        for packet in container.demux(video=0):
+            raw, units = bytes(packet), []
+            while raw:
+                size = int.from_bytes(raw[:4], "big")
+                units.append(raw[4 : 4 + size])
+                raw = raw[4 + size :]
+            if units:
+                payloads.append(b"".join(units))
+    with av.open(io.BytesIO(data)) as container:
+        return [float(frame.time) for frame in container.decode(video=0)], payloads
