@@ -15,6 +15,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from schemas.frame import Encoding
+from tests.builders_avif import grid_avif
 from tests.builders_pictures import Pixels, rgb_image, save, sixteen_bit, with_alpha
 
 # --- BMP ----------------------------------------------------------------------------------------
@@ -326,5 +327,10 @@ FORMATS: dict[str, tuple[Encoding, Callable[[Pixels], bytes]]] = {
     "avif-gray": (Encoding.AVIF, lambda p: save(rgb_image(p).convert("L"), "AVIF", speed=10)),
     "avif-10": (Encoding.AVIF, lambda p: deep_avif(p, 10)),
     "avif-12": (Encoding.AVIF, lambda p: deep_avif(p, 12)),
+    # Subsampled grids have even sides.
+    "avif-grid": (
+        Encoding.AVIF,
+        lambda p: grid_avif(p, lambda tile: avif(tile, subsampling="4:4:4")),
+    ),
 }
 """Kind → encoding and encoder. Every one must be decoded."""

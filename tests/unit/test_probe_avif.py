@@ -14,6 +14,7 @@ from pipeline.item import Header
 from pipeline.probe_avif import read_avif
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding
+from tests.builders_avif import box
 from tests.builders_formats import avif, turned_avif
 from tests.builders_pictures import picture, rgb_image, save, with_alpha
 
@@ -166,10 +167,6 @@ def test_a_unit_without_a_length_reaches_to_the_end() -> None:
 
 
 # --- grids --------------------------------------------------------------------------------------
-
-
-def box(name: bytes, payload: bytes) -> bytes:
-    return struct.pack(">L", len(payload) + 8) + name + payload
 
 
 def grid(
