@@ -26,7 +26,7 @@ def plot(models: Mapping[str, Any], file: Path) -> None:
         cases = list(dict.fromkeys((row["shape"], row["batch"]) for row in rows))
         wide = 0.8 / len(names)
         for i, name in enumerate(names):
-            heights = [row["median"] for row in rows if row["backend"] == name]
+            heights = [row["best"] for row in rows if row["backend"] == name]
             places = [k + (i - (len(names) - 1) / 2) * wide for k in range(len(cases))]
             axes.bar(places, heights, wide, label=name)
         axes.set_xticks(

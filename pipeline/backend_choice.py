@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,28 +15,21 @@ import torch
 
 from pipeline.backend_files import Kind, Loading, figure_of, judge, load_exported
 from pipeline.backend_model import ExportedModel, bucket_shapes
+from pipeline.backend_speed import measure, overall, run_all
 from pipeline.bucket import Bucket
 from pipeline.export_format import FOLDER_END, Format
 from pipeline.exported import Shape, library_versions
-from pipeline.letterbox import PAD_VALUE
 from pipeline.model_cache import Choice, Figure, ModelCache, key_of
 from pipeline.parity import answers_of, compare, limits_of, reference_shapes
 from pipeline.parity_pictures import digest as pictures_digest
-from pipeline.ports import Model
+from pipeline.ports import Clock, Model
 from pipeline.torch_device import find_device
 from schemas.errors import ConfigError
 from schemas.settings import Precision
 
-BUDGET_S = 5.0
-"""Time for measuring all candidates, beyond a first round that warms up."""
-MOST_ROUNDS = 6
-SIZES = (1, 4)
-"""Batches that are measured, where a bucket takes them."""
 RECIPE = 1
 """Raise it when exports or measurements are made differently: what is cached is made anew."""
 TORCH, TORCH_HALF = "torch", "torch-fp16"
-
-Clock = Callable[[], float]
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +155,9 @@ def _compete(order: Order, cache: ModelCache, device: str, clock: Clock) -> tupl
         figures[name] = figure
         if model is not None and not figure.refused:
             running[name] = model
+    for name, reason in _failures(running, order.buckets).items():
+        figures[name] = msgspec.structs.replace(figures[name], refused=reason)
+        del running[name]
     if not running:  # half precision is asked for and is off: the worker serves, in full
         running = {TORCH: full}
     speeds = measure(running, order.buckets, clock)
@@ -169,6 +165,19 @@ def _compete(order: Order, cache: ModelCache, device: str, clock: Clock) -> tupl
         figures[name] = msgspec.structs.replace(figures[name], img_per_s=speed)
     best = max(running, key=lambda name: overall(speeds[name]))
     return running[best], Choice(backend=best, figures=tuple(figures.values()))
+
+
+def _failures(models: Mapping[str, Model], buckets: Sequence[Bucket]) -> dict[str, str]:
+    """Run every case once, which pays for what first runs cost. Backend → why it cannot."""
+    failed: dict[str, str] = {}
+    for name, model in models.items():
+        try:
+            run_all(model, buckets)
+        except (RuntimeError, ValueError) as error:
+            if name == TORCH:
+                raise
+            failed[name] = f"it fails: {error}"
+    return failed
 
 
 def _exports(order: Order, cache: ModelCache) -> dict[str, tuple[ExportedModel | None, Figure]]:
@@ -215,61 +224,6 @@ def _load_torch(order: Order, *, half: bool) -> Model:
         threads=asked.threads,
         half=half,
     )
-
-
-def measure(
-    models: Mapping[str, Model], buckets: Sequence[Bucket], clock: Clock
-) -> dict[str, dict[str, float]]:
-    """Backend → `HxW×n` → pictures per second: the best of some rounds in which all take turns,
-    so that whatever else the machine does meets all of them alike."""
-    cases = _cases(buckets)
-    best = {name: dict.fromkeys(cases, float("inf")) for name in models}
-    for model in models.values():
-        for case in cases:
-            _seconds(model, case, clock)
-    began_at = clock()
-    for _ in range(MOST_ROUNDS):
-        for case in cases:
-            for name, model in models.items():
-                best[name][case] = min(best[name][case], _seconds(model, case, clock))
-        if clock() - began_at > BUDGET_S:
-            break
-    return {
-        name: {f"{h}x{w}×{n}": round(n / seconds, 1) for (h, w, n), seconds in each.items()}
-        for name, each in best.items()
-    }
-
-
-def overall(img_per_s: Mapping[str, float]) -> float:
-    """One figure for all cases: their harmonic mean, pictures per second if each case has as many
-    pictures."""
-    return len(img_per_s) / sum(1 / max(speed, 1e-9) for speed in img_per_s.values())
-
-
-Case = tuple[int, int, int]
-
-
-def _cases(buckets: Sequence[Bucket]) -> list[Case]:
-    """Height, width and batch size. A shape and the same one turned cost alike: one is enough."""
-    seen: dict[tuple[int, int], Bucket] = {}
-    for bucket in sorted(buckets, key=lambda b: (b.height > b.width, -b.max_batch)):
-        low, high = sorted((bucket.height, bucket.width))
-        seen.setdefault((low, high), bucket)
-    return [
-        (b.height, b.width, n)
-        for b in seen.values()
-        for n in sorted({min(size, b.max_batch) for size in SIZES})
-    ]
-
-
-def _seconds(model: Model, case: Case, clock: Clock) -> float:
-    height, width, n = case
-    frames = torch.full((n, height, width, 3), PAD_VALUE, dtype=torch.uint8, device=model.device)
-    began_at = clock()
-    raw = model.infer(frames)
-    if raw.is_cuda:
-        torch.cuda.synchronize(raw.device)
-    return max(clock() - began_at, 1e-9)
 
 
 def _card(device: str) -> str:

@@ -93,7 +93,10 @@ class OnnxRunner:
     def run(self, frames: torch.Tensor) -> torch.Tensor:
         feed = frames.cpu() if self._float is None else planes_of(frames.cpu(), self._float)
         session = self._sessions[int(frames.shape[1]), int(frames.shape[2])]
-        found = session.run(self._outputs, {self._input.name: feed.contiguous().numpy()})[0]
+        try:
+            found = session.run(self._outputs, {self._input.name: feed.contiguous().numpy()})[0]
+        except _errors(self._runtime) as error:
+            raise RuntimeError(f"ONNX Runtime failed: {error}") from error
         return torch.from_numpy(found).float()
 
 
@@ -108,13 +111,18 @@ def _library(path: Path) -> Any:
 
 
 def _session(runtime: Any, path: Path, options: Any) -> Any:
-    errors = runtime.capi.onnxruntime_pybind11_state
-    broken = (errors.Fail, errors.InvalidProtobuf, errors.InvalidGraph, errors.NoSuchFile,
-              errors.InvalidArgument, errors.RuntimeException, errors.NotImplemented)  # fmt: skip
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except broken as error:
+    except _errors(runtime) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"model {path}: not a model that ONNX Runtime loads ({reason})"
         ) from error
+
+
+def _errors(runtime: Any) -> tuple[type[Exception], ...]:
+    """What the library raises; its errors have no base of their own."""
+    known = runtime.capi.onnxruntime_pybind11_state
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoModel", "NoSuchFile",
+             "NotImplemented", "RuntimeException", "EPFail", "EngineError")  # fmt: skip
+    return tuple(getattr(known, name) for name in names if hasattr(known, name))
