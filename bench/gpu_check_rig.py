@@ -35,6 +35,9 @@ from schemas.result import ClosedBy, Detection
 CONF, IOU, MAX_DET = 0.25, 0.7, 300
 _LIMITS = ProbeLimits(max_pixels=50_000_000, max_scans=100)
 _DEADLINE_S = 120.0
+_FRAMES_MADE = 4096
+_AT_ONCE = 16
+"""Frames submitted together, as a poll would bring them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +158,7 @@ class Load:
         frames: answered.
         seconds: between.
         batches: finished; `sizes` their frames.
-        stages_s: sum of all batches' stages, each by itself.
-        infer_s: the model's share of it.
+        decode_s, infer_s, post_s: sums over the batches, each batch by itself.
         errors: frames that were not answered with detections.
         taken: memory taken from the driver meanwhile, in calls: device and pinned.
     """
@@ -164,8 +166,9 @@ class Load:
     frames: int = 0
     seconds: float = 0.0
     sizes: list[int] = field(default_factory=list[int])
-    stages_s: float = 0.0
+    decode_s: float = 0.0
     infer_s: float = 0.0
+    post_s: float = 0.0
     errors: int = 0
     taken: tuple[int, int] = (0, 0)
 
@@ -178,6 +181,12 @@ class Load:
         """Share of the time in which the model ran."""
         return self.infer_s / self.seconds
 
+    @property
+    def busiest(self) -> float:
+        """Share of the time in which the stage with the most to do is at work: near 1 where the
+        others overlap with it, and less where it waits for them."""
+        return max(self.decode_s, self.infer_s, self.post_s) / self.seconds
+
     def fill(self, largest: int) -> float:
         return sum(self.sizes) / (len(self.sizes) * largest) if self.sizes else 0.0
 
@@ -187,9 +196,10 @@ class LoadedEngine:
 
     def __init__(self, plan: Plan, lane: Lane) -> None:
         self._plan = plan
-        self._room = threading.Semaphore(plan.bucket.max_batch * (plan.slots + 3))
+        self._room = plan.bucket.max_batch * (plan.slots + 3)
         self._load = Load()
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._failure: FatalError | None = None
         surface = Surface()
         device = CudaDevice({"default": lane}, plan.runtime(), slots=plan.slots)
@@ -210,7 +220,10 @@ class LoadedEngine:
         """
         self._engine.start()
         try:
-            feed = numbered(items)
+            # Made before the clock runs. More than there is room for: none comes again before its
+            # answer.
+            made = max(_FRAMES_MADE, 2 * self._room)
+            feed = itertools.cycle(list(itertools.islice(numbered(items), made)))
             self._feed(feed, warm_up_s)
             load = self.begin()
             before, began = self._plan.allocations(), time.monotonic()
@@ -237,8 +250,12 @@ class LoadedEngine:
         while (left := end - time.monotonic()) > 0:
             if self._failure is not None:
                 raise self._failure
-            if self._room.acquire(timeout=min(left, 1.0)):
-                self._engine.submit([next(feed)])
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._room > 0, min(left, 1.0)):
+                    continue
+                taken = min(self._room, _AT_ONCE)
+                self._room -= taken
+            self._engine.submit(list(itertools.islice(feed, taken)))
 
     def _deliver(self, outcomes: Sequence[Outcome]) -> None:
         with self._lock:
@@ -248,9 +265,11 @@ class LoadedEngine:
             times = outcomes[0].times
             if times is not None:
                 load.sizes.append(len(outcomes))
-                load.stages_s += times.decode_s + times.infer_s + times.post_s
+                load.decode_s += times.decode_s
                 load.infer_s += times.infer_s
-        self._room.release(len(outcomes))
+                load.post_s += times.post_s
+            self._room += len(outcomes)
+            self._changed.notify()
 
     def _fail(self, error: FatalError) -> None:
         self._failure = error
