@@ -15,6 +15,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -47,11 +48,12 @@ DEMO_WEIGHTS = Path(__file__).parent / "assets" / "frameloom-demo.pt"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the check; returns the exit code."""
     options = _parser().parse_args(arguments)
-    device = torch.device(options.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
+    device: torch.device = options.device
+    seen = torch.cuda.device_count()
+    if device.type == "cuda" and device.index >= seen:
         print(
-            "no GPU: torch sees no CUDA device here, so nothing was checked. "
-            "For a rehearsal on the processor: --device cpu --quick",
+            f"no GPU: torch sees {seen} CUDA devices here and {device} is none of them, so nothing "
+            "was checked. For a rehearsal on the processor: --device cpu --quick",
             file=sys.stderr,
         )
         return EXIT_NO_GPU
@@ -91,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.gpu_check", description="The check of a GPU."
     )
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu for a rehearsal")
+    parser.add_argument(
+        "--device", type=device_of, default="cuda", help="cuda, cuda:N, or cpu for a rehearsal"
+    )
     parser.add_argument("--weights", type=Path, nargs="*", help="weights of the speed runs")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each speed run")
     parser.add_argument("--batch", type=int, default=64, help="largest batch of the speed runs")
@@ -102,6 +106,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-truth", action="store_true", help="speed only")
     parser.add_argument("--quick", action="store_true", help="as little as shows that it runs")
     return parser
+
+
+def device_of(name: str) -> torch.device:
+    """`cpu`, or a GPU by its number: `cuda` is the first.
+
+    Raises:
+        ArgumentTypeError: another name.
+    """
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
+        raise argparse.ArgumentTypeError(f"{name!r}: one of cuda, cuda:N, cpu")
+    device = torch.device(name)
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 def _plan(options: argparse.Namespace, device: torch.device) -> Plan:

@@ -107,3 +107,34 @@ def test_it_is_for_gpus() -> None:
     with pytest.raises(ConfigError, match="CUDA only"):
         make_decoder("torchvision", threads=1, device="cpu")
     make_decoder("torchvision", threads=1, device="cuda").close()
+
+
+def test_nvjpeg_is_given_the_list_and_its_failures_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its operator needs a GPU; here a stand-in takes the same arguments."""
+    cuda = torch.device("cuda", 0)
+    sizes: list[int] = []
+
+    def decode(encoded: list[torch.Tensor], mode: int, device: torch.device) -> list[torch.Tensor]:
+        assert device == cuda
+        sizes.append(len(encoded))
+        if any(bytes(each.numpy()[-3:]) == b"bad" for each in encoded):
+            raise RuntimeError("nvjpegDecode failed")
+        return [torch.ops.image.decode_jpeg(each, mode, False) for each in encoded]
+
+    monkeypatch.setattr(torch.ops.image, "decode_jpegs_cuda", decode)
+    good = jpeg(picture(61, 43))
+    works = [item(data, Encoding.JPEG, INTO) for data in (good, good + b"bad", good)]
+    out = torch.zeros((3, INTO.height, INTO.width, 3), dtype=torch.uint8)
+    errors = TorchvisionDecoder(cuda).decode(works, out)
+    assert [error is None for error in errors] == [True, False, True]
+    assert sizes == [3, 1, 1, 1]
+    assert np.abs(out[2].numpy().astype(int) - reference(works[2])).mean() <= 2.0
+
+    def lost(*_: object) -> list[torch.Tensor]:
+        raise torch.AcceleratorError("device lost")
+
+    monkeypatch.setattr(torch.ops.image, "decode_jpegs_cuda", lost)
+    with pytest.raises(torch.AcceleratorError):
+        TorchvisionDecoder(cuda).decode(works, out)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench import gpu_check
-from bench.gpu_check import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, main
+from bench.gpu_check import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, device_of, main
 from bench.gpu_check_rows import Row, at_least, at_most, holds, skipped, table
 from bench.gpu_check_truth import Comparison, Limits
 from schemas.result import Detection
@@ -29,6 +29,16 @@ def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None
         main(["--seconds", "soon"])
     assert exit_of.value.code == 2
     assert "--seconds" in capsys.readouterr().err
+
+
+def test_a_gpu_has_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert device_of("cuda") == torch.device("cuda", 0)
+    assert device_of("cuda:3") == torch.device("cuda", 3)
+    assert device_of("cpu") == torch.device("cpu")
+    with pytest.raises(SystemExit) as exit_of:
+        main(["--device", "tpu"])
+    assert exit_of.value.code == 2
+    assert "one of cuda, cuda:N, cpu" in capsys.readouterr().err
 
 
 def test_the_rehearsal_runs_the_engine_on_the_cuda_device(
