@@ -51,6 +51,8 @@ class Proxy:
                 task.cancel()
             if self._connections:
                 await asyncio.wait(self._connections)
+            # Closed connections are let go of one turn of the loop later.
+            await asyncio.sleep(0)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._connect(reader, writer))
@@ -58,21 +60,27 @@ class Proxy:
         task.add_done_callback(self._connections.discard)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            await self._passing.wait()
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
-            ways = (
-                asyncio.ensure_future(self._pass(reader, far_writer)),
-                asyncio.ensure_future(self._pass(far_reader, writer)),
-            )
-            try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
-                far_writer.close()
-        writer.close()
+        try:
+            with contextlib.suppress(OSError):
+                await self._passing.wait()
+                await self._join(reader, writer)
+        finally:
+            writer.close()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass bytes both ways until either side ends."""
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        ways = (
+            asyncio.ensure_future(self._pass(reader, far_writer)),
+            asyncio.ensure_future(self._pass(far_reader, writer)),
+        )
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            far_writer.close()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Chunk by chunk; a delay holds up each chunk and so the ones behind it."""
