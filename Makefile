@@ -24,7 +24,7 @@ demo: $(STAMP)
 	$(BIN)/frameloom demo $(ARGS)
 
 # Everything on two processes, which wait for brokers most of the time; chosen tests on one.
-TESTS := $(if $(ARGS),$(ARGS),-n 2 --dist loadgroup)
+TESTS := $(if $(ARGS),$(ARGS),-n 2)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(TESTS)
