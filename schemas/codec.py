@@ -269,8 +269,6 @@ def _frame_of_keys(
         _check_raw(keys, encoding, data.nbytes if claim is None else claim.length)
     if encoding in SEGMENT_ENCODINGS:
         _check_segment(keys, identity.seq, limits)
-        if claim is not None:
-            raise _poison(Reason.BAD_ENVELOPE, "a segment is carried as data, it cannot be a uri")
     return FrameMessage(
         stream_id=identity.stream_id,
         seq=identity.seq,

@@ -165,9 +165,10 @@ class Admission:
         return Settled(ticket, self._writer.dead_letter(ticket, poison))
 
     def _admit_segment(self, ticket: Ticket, frame: FrameMessage) -> Segment:
-        """
+        """A segment to be read, once it has been fetched where it is only claimed.
+
         Raises:
-            PoisonError: it has crashed workers.
+            PoisonError: it has crashed workers, or its claim is refused.
         """
         verdict = None if ticket.suspect is None else ticket.suspect.verdict()
         if verdict is not None:
@@ -175,6 +176,9 @@ class Admission:
         sampling = self._intakes[ticket.record.topic].sampling
         if frame.sample_fps is not None or frame.sample_every is not None:
             sampling = Sampling(frame.sample_every or 1, frame.sample_fps)
+        if frame.claim is not None:
+            self._intakes[ticket.record.topic].claims.check(frame.claim)
+            ticket = replace(ticket, claim=frame.claim)
         return Segment(ticket, frame, sampling)
 
     def _ticket(self, record: RawRecord, epoch: int, route: str) -> Ticket:

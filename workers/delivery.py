@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
 
 from pipeline import metrics as m
 from pipeline.flow import Flow
@@ -129,9 +131,14 @@ class Delivery:
                 continue
             held = self._sequencer.drop(partition, epoch)
             self._ledger.drop(partition)
-            self._behind.pop(partition, None)
+            behind = self._behind.pop(partition, None)
             for ticket in self._ends.downloads.abandon(partition, epoch):
-                self.abandon(ticket)
+                if behind is not None and behind.segment.ticket is ticket:
+                    # It was never read: there is no part of it to be given up.
+                    behind.segment.parts.end()
+                    self._settle_segment(behind.segment)
+                else:
+                    self.abandon(ticket)
             for answer in held:
                 self.abandon(answer.ticket)
         self.progress.set()
@@ -166,6 +173,10 @@ class Delivery:
 
     def fetched(self, ticket: Ticket, got: memoryview | PoisonError) -> None:
         """What a record claims is here, or will not be."""
+        behind = self._behind.get(ticket.partition)
+        if behind is not None and behind.segment.ticket is ticket:
+            self._fetched_segment(behind, got)
+            return
         admitted = self._admission.admit_fetched(ticket, got)
         # A partition that was full may be no longer.
         self.progress.set()
@@ -174,6 +185,18 @@ class Delivery:
             self._ends.submit([admitted.item])
         else:
             self._answer(admitted.ticket, admitted.answer)
+
+    def _fetched_segment(self, behind: _Behind, got: memoryview | PoisonError) -> None:
+        segment = behind.segment
+        if isinstance(got, PoisonError):
+            self.break_off(segment, got, None)
+            self.end_segment(segment)
+            return
+        whole = replace(segment, message=structs.replace(segment.message, data=got))
+        behind.segment = whole
+        # Its place among the segments stays: the oldest has a right of its own.
+        self._segments = {whole if s is segment else s: None for s in self._segments}
+        self._ends.read(whole)
 
     def take_no_more(self, partitions: Iterable[PartitionId] | None = None) -> None:
         """Forget what waits behind segments of these partitions (None: of all): they are given
@@ -279,8 +302,8 @@ class Delivery:
         """The broker has the answer: the record is settled, or this part of it."""
         ticket, now = answer.ticket, self._time.clock()
         self._flow.give(ticket.nbytes)
-        self._ends.downloads.release(ticket)
         if ticket.part is None:
+            self._ends.downloads.release(ticket)
             self._ledger.settle(ticket.coordinates, ticket.epoch)
         else:
             ticket.part.segment.parts.settle()
@@ -297,8 +320,9 @@ class Delivery:
     def abandon(self, ticket: Ticket) -> None:
         """The epoch of the record, or of this part of it, ended before it was settled."""
         self._flow.give(ticket.nbytes)
-        self._ends.downloads.release(ticket)
-        if ticket.part is not None:
+        if ticket.part is None:
+            self._ends.downloads.release(ticket)
+        else:
             ticket.part.segment.parts.settle()
             self._settle_segment(ticket.part.segment)
         self._metrics.add(m.ABANDONED, 1, ticket.route)
@@ -333,7 +357,10 @@ class Delivery:
             self._flow.hold(ticket.nbytes)
             self._segments[admitted] = None
             self._behind[ticket.partition] = _Behind(admitted)
-            self._ends.read(admitted)
+            if ticket.claim is None:
+                self._ends.read(admitted)
+            else:
+                self._ends.downloads.start(ticket)
             return None
         self._flow.take(ticket.nbytes)
         self._expect(ticket)
@@ -360,6 +387,7 @@ class Delivery:
         if parts.done and segment in self._segments:
             del self._segments[segment]
             self._flow.let_go(ticket.nbytes)
+            self._ends.downloads.release(ticket)
             if is_open:
                 self._ledger.settle(ticket.coordinates, ticket.epoch)
 

@@ -12,10 +12,11 @@ import pytest
 
 from pipeline import metrics as m
 from schemas.errors import Reason
-from schemas.frame import Claim
+from schemas.frame import Claim, Encoding
 from schemas.result import Status
 from schemas.settings import ClaimCheckSettings, DeliverySettings, Guarantee
 from tests.assertions import each_once
+from tests.builders_video import a_segment
 from tests.fakes import hostile_http as http
 from tests.fakes.hostile_http import hostile_server
 from tests.integration.kit import (
@@ -44,9 +45,9 @@ def with_claims(bench: Bench, **claims: object) -> Bench:
     return Bench(msgspec.structs.replace(bench.settings, claim_check=chosen))
 
 
-def a_claim(stream: str, seq: int, uri: str, data: bytes = JPEG) -> Sent:
+def a_claim(stream: str, seq: int, uri: str, data: bytes = JPEG, **fields: object) -> Sent:
     claim = Claim(uri=uri, sha256=hashlib.sha256(data).hexdigest(), length=len(data))
-    return Sent(envelope(stream, seq, claim=claim), key=stream.encode())
+    return Sent(envelope(stream, seq, claim=claim, **fields), key=stream.encode())
 
 
 def a_worker(bench: Bench) -> Worker:
@@ -158,3 +159,23 @@ async def test_exactly_once_holds_for_claims(
     assert [r.seq for r in results] == [n for n in range(20) if n % 5 != 4]
     assert len(letters) == 4
     assert await bench.committed() == 20
+
+
+async def test_a_segment_may_be_claimed(broker: str, unique: Unique, tmp_path: Path) -> None:
+    video = a_segment("mp4", 5)
+    (tmp_path / "a.mp4").write_bytes(video)
+    bench = with_claims(await a_bench(broker, unique), allowed_prefixes=[tmp_path.as_uri()])
+    here, absent = (tmp_path / "a.mp4").as_uri(), (tmp_path / "b.mp4").as_uri()
+    await bench.send(
+        a_claim("cam", 0, here, video, encoding=Encoding.MP4),
+        Sent(envelope("cam", 5), key=b"cam"),
+        a_claim("cam", 6, absent, video, encoding=Encoding.MP4),
+        Sent(envelope("cam", 11), key=b"cam"),
+    )
+    async with running(a_worker(bench)):
+        results = await bench.results(7)
+        (letter,) = await bench.dead_letters(1)
+    assert [r.seq for r in results] == [*range(5), 5, 11]
+    assert [r.source.frames for r in results[:5]] == [None] * 4 + [5]
+    assert dict(letter.headers)["fl-reason"] == Reason.CLAIM_MISSING.encode()
+    assert await bench.committed() == 4

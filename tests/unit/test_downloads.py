@@ -20,6 +20,7 @@ from schemas.record import RawRecord
 from schemas.result import Status
 from tests.builders_pictures import jpeg, picture
 from tests.unit.test_delivery import P0, P1, UNIX_US, Office, a_record
+from tests.unit.test_segment_delivery import decode
 from workers.claim_turns import STREAM_SHARE, BytesGate, Turns
 from workers.downloads import Bounds
 from workers.tickets import OrderUnit
@@ -309,6 +310,89 @@ async def test_a_full_gate_and_a_stream_in_order_do_not_lock_each_other() -> Non
     await end(office)
 
 
+# --- segments ----------------------------------------------------------------------------------
+
+
+def a_claimed_segment(offset: int, **fields: object) -> RawRecord:
+    return a_claim_record(offset, encoding=Encoding.MP4, **fields)  # type: ignore[arg-type]
+
+
+async def test_a_claimed_segment_is_read_once_it_is_fetched_and_its_partition_waits() -> None:
+    office = an_office(bounds=Bounds(4, len(JPEG), 9))
+    office.delivery.take(P0, [a_claimed_segment(0), a_record(1), a_record(2, key=b"x")])
+    office.delivery.take(P1, [a_record(0, partition=1)])
+    await turn()
+    assert (office.segments, P0 in office.delivery.full) == ([], True)
+    assert [item.coordinates.partition for item in office.items] == [1]
+    office.fetcher.give(uri(0), JPEG)
+    await turn()
+    (segment,) = office.segments
+    assert bytes(segment.message.data) == JPEG
+    assert office.books.flow.bytes > len(JPEG)
+    decode(office, segment, 0, 1, last=True)
+    office.finish(*office.items)
+    assert [a.ticket.place for a in office.queue if a.ticket.partition == P0] == [
+        (0, 0), (0, 1), (1, 0), (2, 0),
+    ]  # fmt: skip
+    assert office.downloads._gate.left == 0, "until all of it is settled"
+    office.acknowledge()
+    assert office.books.ledger.to_commit() == {P0: 3, P1: 1}
+    assert (office.downloads._gate.left, office.books.flow.bytes) == (len(JPEG), 0)
+    assert (office.delivery.in_flight, office.delivery.segments) == (0, 0)
+    assert office.conserved()
+    await end(office)
+
+
+async def test_a_claimed_segment_that_cannot_be_fetched_is_one_dead_letter() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_claimed_segment(0), a_record(1)])
+    await turn()
+    office.fetcher.give(uri(0), fault(Reason.CLAIM_MISSING, "gone"))
+    await turn()
+    office.finish(*office.items)
+    assert [a.verdict for a in office.acknowledge()] == [Reason.CLAIM_MISSING, Status.OK]
+    assert office.segments == []
+    assert office.books.ledger.to_commit() == {P0: 2}
+    assert (office.delivery.in_flight, office.books.flow.bytes) == (0, 0)
+    assert office.conserved()
+    await end(office)
+
+
+async def test_a_claimed_segment_that_is_not_allowed_is_not_fetched() -> None:
+    office = Office()
+    office.delivery.assign([P0])
+    office.delivery.take(P0, [a_claimed_segment(0), a_record(1)])
+    assert office.queue[0].verdict is Reason.CLAIM_REFUSED
+    assert len(office.items) == 1, "nobody waits behind it"
+    await end(office)
+
+
+async def test_a_partition_that_leaves_takes_its_claimed_segment_along() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_claimed_segment(0), a_record(1)])
+    await turn()
+    office.delivery.revoke([P0])
+    await turn()
+    assert office.fetcher.abandoned == [uri(0)]
+    assert (office.delivery.in_flight, office.books.flow.bytes) == (0, 0)
+    assert (office.delivery.segments, office.downloads._gate.left) == (0, 1 << 20)
+    assert office.downloads._downloads == {}
+    assert office.conserved()
+    office.delivery.assign([P0])
+    office.delivery.take(P0, [a_claimed_segment(0)])
+    await turn()
+    office.fetcher.give(uri(0), JPEG)
+    await turn()
+    decode(office, office.segments[0], 0, last=True)
+    office.finish(*office.items)
+    office.acknowledge()
+    assert office.books.ledger.to_commit() == {P0: 1}
+    await end(office)
+
+
+# --- the bounds --------------------------------------------------------------------------------
+
+
 async def test_a_gate_serves_in_turn_and_survives_those_who_leave() -> None:
     gate = BytesGate(10)
     await gate.take(8)
@@ -352,12 +436,14 @@ def test_nothing_is_lost_in_any_order(data: st.DataObject) -> None:
 async def _any_order(data: st.DataObject) -> None:
     office = an_office(bounds=Bounds(4, 3 * len(JPEG), 4))
     offsets: dict[PartitionId, int] = {P0: 0, P1: 0}
-    left: dict[tuple[object, ...], int] = {}
+    left: dict[tuple[object, ...], tuple[int, int]] = {}
     serial = itertools.count()
     for _ in range(data.draw(st.integers(1, 25))):
-        do = data.draw(st.sampled_from(["claim", "frame", "give", "finish", "ack", "lose"]))
+        do = data.draw(
+            st.sampled_from(["claim", "frame", "segment", "give", "read", "finish", "ack", "lose"])
+        )
         where = data.draw(st.sampled_from([P0, P1]))
-        if do in ("claim", "frame"):
+        if do in ("claim", "frame", "segment"):
             offset = offsets[where]
             offsets[where] += 1
             stream = data.draw(st.sampled_from(["a", "b"]))
@@ -366,10 +452,13 @@ async def _any_order(data: st.DataObject) -> None:
                     where, [a_record(offset, partition=where[1], key=stream.encode())]
                 )
             else:
+                encoding = Encoding.MP4 if do == "segment" else Encoding.JPEG
                 record = a_claim_record(
-                    offset, stream=stream, partition=where[1], name=next(serial)
+                    offset, stream=stream, partition=where[1], name=next(serial), encoding=encoding
                 )
                 office.delivery.take(where, [record])
+        elif do == "read":
+            _read_segments(office)
         elif do == "give" and office.fetcher._waiting:
             chosen = data.draw(st.sampled_from(sorted(office.fetcher._waiting)))
             bad = fault(Reason.CLAIM_FAILED, "no")
@@ -389,17 +478,24 @@ async def _any_order(data: st.DataObject) -> None:
         for waiting in list(office.fetcher._waiting):
             office.fetcher.give(waiting, JPEG)
         await turn()
+        _read_segments(office)
         office.finish(*office.items)
         _acknowledge(office, left)
+    assert office.delivery.segments == 0
     assert (office.delivery.in_flight, office.books.flow.bytes) == (0, 0)
     assert (office.downloads.waiting, office.downloads._gate.left) == (0, 3 * len(JPEG))
     assert office.conserved()
     await end(office)
 
 
-def _acknowledge(office: Office, left: dict[tuple[object, ...], int]) -> None:
+def _read_segments(office: Office) -> None:
+    while office.segments:
+        decode(office, office.segments.pop(), 0, 1, last=True)
+
+
+def _acknowledge(office: Office, left: dict[tuple[object, ...], tuple[int, int]]) -> None:
     for answer in office.acknowledge():
         ticket = answer.ticket
         place = (ticket.partition, ticket.epoch, ticket.stream)
-        assert left.get(place, -1) < ticket.record.offset, "left out of order"
-        left[place] = ticket.record.offset
+        assert left.get(place, (-1, 0)) < ticket.place, "left out of order"
+        left[place] = ticket.place
