@@ -297,7 +297,8 @@ class CudaDevice:
             return self._native.works(Stage.RETURN, lambda: keep(nothing))
 
         pieces = isolate(len(work.rows), fetch, healthy, self._native.pause)
-        take_errors(work, pieces, Stage.RETURN)
+        # Suppression is post-processing, wherever it runs.
+        take_errors(work, pieces, Stage.POST)
         tables = [table for piece in pieces for table in piece.value or ()]
         work.tables = dict(zip(work.rows, tables, strict=True))
 

@@ -87,8 +87,8 @@ class PoisonError(FrameloomError):
     Attributes:
         code: stable reason code, header `fl-reason`.
         detail: one sentence for a human, header `fl-detail` (cut to 1 KiB there).
-        stage: where it was found: `codec`, `claim`, `probe`, `segment`, `decode`, `infer`, `post`,
-            `result` or `admission` (`fl-stage`).
+        stage: where it was found: `codec`, `claim`, `probe`, `segment`, `decode`, `infer`,
+            `return` (from a GPU), `post`, `result` or `admission` (`fl-stage`).
     """
 
     def __init__(self, code: Reason, detail: str, *, stage: str) -> None:

@@ -150,7 +150,11 @@ def test_a_row_that_suppression_cannot_take_is_found(rig: Rig) -> None:
             raise ValueError("cannot stomach 66")
 
     rig.post.before = choke
-    assert levels_of(rig.run(pictures(1, 66, 3))) == [1, Reason.INFERENCE_FAILED, 3]
+    done = rig.run(pictures(1, 66, 3))
+    assert levels_of(done) == [1, Reason.INFERENCE_FAILED, 3]
+    error = done.outcomes[1].error
+    assert error is not None
+    assert error.stage == "post"
 
 
 def test_a_row_that_cannot_be_told_is_found(rig: Rig) -> None:
