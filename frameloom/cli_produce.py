@@ -112,8 +112,8 @@ def produce(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Send video in segments of so long (1s) instead of single pictures: a tenth of"
-            " the bytes.",
+            help="Send video in segments of so long (1s) instead of single pictures: far"
+            " fewer bytes.",
             rich_help_panel=_RATE,
         ),
     ] = None,

@@ -182,9 +182,9 @@ class NetworkConnection:
 def _timed(
     held: list[Packet[VideoStream]], packet: Packet[VideoStream], dts: int
 ) -> Iterator[Packet[VideoStream]]:
-    """The held packets, with times that lead up to `packet`'s, the first known one."""
+    """The held packets, with decoding times that lead up to `packet`'s, the first known one. When
+    they are to be shown stays unknown."""
     step = packet.duration or 1
     for i, each in enumerate(held):
         each.dts = dts - step * (len(held) - i)
-        each.pts = each.dts
         yield each

@@ -96,8 +96,8 @@ def remuxed(
             packet, broke = None, error
         if packet is None:
             break
-        dts = packet.dts if packet.dts is not None else packet.pts
-        at_s = float((dts or 0) * base)
+        stamp = packet.pts if packet.pts is not None else packet.dts
+        at_s = float((stamp or 0) * base)
         match cutter.put(key=packet.is_keyframe, at_s=at_s, nbytes=packet.size):
             case Cut.BEGIN:
                 if held is not None:
@@ -174,37 +174,54 @@ class _Remux:
 
     def finish(self) -> Segment:
         packets = self._packets
-        stamps = [p.pts if p.pts is not None else p.dts or 0 for p in packets]
+        stamps = _shown_at(packets)
         first, last = min(stamps), max(stamps)
         step = packets[-1].duration or (last - first) // max(len(packets) - 1, 1)
         lasts_us = self._micros(last - first + step)
         try:
-            data = self._muxed(first)
+            data = self._muxed([stamp - first for stamp in stamps])
         except (av.error.FFmpegError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             return Segment(None, len(packets), why=f"cannot be packed: {why}")
         return Segment(data, len(packets), self._micros(first), self._camera_us, lasts_us)
 
-    def _muxed(self, first: int) -> bytes:
+    def _muxed(self, stamps: list[int]) -> bytes:
+        # Cameras give no decoding times, and FFmpeg's guesses are off while it learns how frames
+        # are reordered. The n-th packet is decoded no later than the n-th picture is shown, less
+        # the longest lead that any packet has.
+        in_order = sorted(stamps)
+        lead = max(shown - stamp for shown, stamp in zip(in_order, stamps, strict=True))
         buffer = io.BytesIO()
         with av.open(buffer, "w", format="mp4") as container:
             track = container.add_stream_from_template(self._stream)
-            previous: int | None = None
-            for packet in self._packets:
-                pts = packet.pts if packet.pts is not None else packet.dts
-                dts = packet.dts if packet.dts is not None else pts
-                if pts is None or dts is None:
-                    continue
-                # Cameras repeat a decoding time now and then; a file may not.
-                dts = dts if previous is None else max(dts, previous + 1)
-                previous = dts
-                packet.dts, packet.pts = dts - first, max(pts, dts) - first
+            for packet, stamp, shown in zip(self._packets, stamps, in_order, strict=True):
+                packet.pts, packet.dts = stamp, shown - lead
                 packet.stream = track
                 container.mux(packet)
         return buffer.getvalue()
 
     def _micros(self, stamp: int) -> int:
         return round(stamp * self._base * 1_000_000)
+
+
+def _shown_at(packets: list[Packet[VideoStream]]) -> list[int]:
+    """When each packet's picture is shown; no two at once, which a file may not hold."""
+    known = [packet.pts for packet in packets if packet.pts is not None]
+    begin = min(known, default=0)
+    step = max(packets[-1].duration or 1, 1)
+    lacking = len(packets) - len(known)
+    stamps: list[int] = []
+    used: set[int] = set()
+    for packet in packets:
+        # Only an RTSP connection's first packets lack their time, and nothing comes before them.
+        stamp = packet.pts
+        if stamp is None:
+            stamp, lacking = begin - step * lacking, lacking - 1
+        while stamp in used:
+            stamp += 1
+        used.add(stamp)
+        stamps.append(stamp)
+    return stamps
 
 
 class _Encode:
