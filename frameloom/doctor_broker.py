@@ -26,8 +26,10 @@ def broker(settings: Settings, facts: BrokerFacts) -> Iterator[Finding]:
     produce = facts.apis.get(_PRODUCE, (0, 0))[1]
     since = next((v for number, v in _PRODUCE_SINCE.items() if produce >= number), "")
     like = f"like Apache Kafka {since} or later" if since else f"Produce up to version {produce}"
-    nodes = f"{len(facts.nodes)} node{'s' if len(facts.nodes) != 1 else ''}"
-    yield ok("broker", f"{nodes} ({', '.join(facts.nodes[:3])}), speaks {like}")
+    yield ok(
+        "broker",
+        f"{_count(len(facts.nodes), 'node')} ({', '.join(facts.nodes[:3])}), speaks {like}",
+    )
     session = settings.kafka.session_timeout_ms
     least = _number(facts.configs, "group.min.session.timeout.ms", max)
     most = _number(facts.configs, "group.max.session.timeout.ms", min)
@@ -55,7 +57,8 @@ def topics(settings: Settings, facts: BrokerFacts, options: str) -> Iterator[Fin
         faults = list(_topic_faults(settings, facts, name, role))
         yield from faults
         if not faults:
-            yield ok(check, f"{role}, {topic.partitions} partitions, {topic.replicas} copies")
+            partitions, copies = topic.partitions, topic.replicas
+            yield ok(check, f"{role}, {_count(partitions, 'partition')}, {_count(copies, 'copy')}")
 
 
 def limits(settings: Settings, facts: BrokerFacts) -> Iterator[Finding]:
@@ -262,6 +265,11 @@ def _alter(settings: Settings, topic: str, key: str, value: object) -> str:
 
 def _record_limit(topic: TopicFacts | None) -> int | None:
     return None if topic is None else _number(_as_sets(topic), _RECORD_LIMIT, min)
+
+
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def _as_sets(topic: TopicFacts) -> Mapping[str, frozenset[str]]:

@@ -69,6 +69,9 @@ def dali(settings: Settings) -> Iterator[Finding]:
         return
     try:
         fault = _decode_with_dali(settings.device.name)
+    except ConfigError as error:
+        yield skipped("dali", f"version {library.__version__}; needs the device: {error}")
+        return
     except Exception as error:  # noqa: BLE001 (whatever a native library raises is its finding)
         fault = f"{type(error).__name__}: {error}".splitlines()[0]
     if fault:

@@ -104,7 +104,8 @@ def port(settings: Settings) -> Finding:
     http = settings.http
     if not http.enabled or http.port == 0:
         return skipped(
-            "http", "any free port is taken" if http.enabled else "http.enabled is false"
+            "http",
+            "http.port is 0: a free one is chosen" if http.enabled else "http.enabled is false",
         )
     try:
         with socket.create_server((http.host, http.port)):

@@ -71,6 +71,12 @@ def test_dali_that_decodes_and_dali_that_does_not(monkeypatch: pytest.MonkeyPatc
     assert (found.state, "driver too old" in found.found) == (State.PROBLEM, True)
 
 
+def test_dali_is_not_to_blame_for_a_device_that_is_not_there() -> None:
+    pytest.importorskip("nvidia.dali")
+    (found,) = doctor_child.dali(Settings(device=DeviceSettings(name="cuda:99")))
+    assert (found.state, "needs the device" in found.found) == (State.SKIPPED, True)
+
+
 def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (found,) = doctor_child.device(Settings(device=DeviceSettings(name="cuda:99")))
     assert (found.state, "device.name" in found.remedy) == (State.PROBLEM, True)
