@@ -8,10 +8,12 @@ from enum import StrEnum
 
 from frameloom.audit_account import Account
 from frameloom.audit_marks import OffsetRange
+from frameloom.audit_parts import MAX_FRAMES
 from frameloom.audit_report import Report
 from frameloom.dlq import source_of
 from frameloom.reader import require_topics
 from frameloom.scan import Isolation, committed_offsets, log_ranges, scan
+from schemas.dead_letter import frame_mark
 from schemas.errors import ConfigError, WireError
 from schemas.partial import read_result_keys, read_stream_id
 from schemas.record import RawRecord
@@ -96,16 +98,23 @@ async def audit(plan: AuditPlan, progress: Callable[[Progress], None]) -> Report
 
     def enter_result(record: Record) -> None:
         try:
-            account.result(read_result_keys(record.value or b""), record.partition)
+            keys = read_result_keys(record.value or b"")
         except WireError as error:
             account.unreadable(_name(record), str(error))
+            return
+        if max(keys.source.frame, keys.source.frames or 0) > MAX_FRAMES:
+            account.unreadable(_name(record), f"no record has more than {MAX_FRAMES} frames")
+        else:
+            account.result(keys, record.partition)
 
     def enter_dead_letter(record: Record) -> None:
-        source = source_of(record.headers)
+        source, mark = source_of(record.headers), frame_mark(record.headers)
         if source is None:
             account.unreadable(_name(record), "no dead letter: fl-source is missing or unreadable")
+        elif max(mark.frame or 0, mark.frames or 0) > MAX_FRAMES:
+            account.unreadable(_name(record), f"no record has more than {MAX_FRAMES} frames")
         else:
-            account.dead_letter(source)
+            account.dead_letter(source, mark)
 
     def enter_record(record: Record) -> None:
         account.record(record.partition, record.offset, read_stream_id(_raw(record)))

@@ -87,6 +87,12 @@ class OffsetMarks:
         page[place] = extra << _KIND_BITS | max(mark & _KIND_MASK, kind)
         return False
 
+    def has(self, offset: int) -> bool:
+        """Whether the offset was answered."""
+        number, place = divmod(offset, PAGE_OFFSETS)
+        page = self._pages.get(number)
+        return page is not None and page[place] != 0
+
     def take(self, offset: int) -> Mark:
         """The offset's mark, which is forgotten: what is left in the end was never taken."""
         number, place = divmod(offset, PAGE_OFFSETS)

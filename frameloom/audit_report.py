@@ -95,6 +95,10 @@ class Report:
         outside: answers to records outside the range, ignored.
         foreign: answers to records of other topics, ignored.
         unreadable: records on the answer topics that are no answers.
+        segments: records with an answer per frame, of which all are answered.
+        frames: distinct frames answered of those.
+        frames_unchecked: answers of segments that came when too many others were not whole: such a
+            record counts as answered.
         order_unchecked: results whose stream came when the table was full.
         notes: what limits the proof, one sentence each.
     """
@@ -112,6 +116,9 @@ class Report:
     foreign: int
     unreadable: FindingList
     order_unchecked: int
+    segments: int = 0
+    frames: int = 0
+    frames_unchecked: int = 0
     notes: list[str] = field(default_factory=list[str])
 
     def clean(self, *, allow_duplicates: bool) -> bool:

@@ -222,6 +222,11 @@ def _print(report: Report, max_listed: int) -> None:
     out.print(table)
     if len(rows) > max_listed:
         out.print(f"... and {len(rows) - max_listed} more streams", markup=False)
+    if report.segments:
+        out.print(
+            f"{report.segments} segments of video are whole, with {report.frames} frames answered",
+            markup=False,
+        )
     for name in ("lost", "duplicate", "out_of_order", "unknown", "unreadable"):
         _print_findings(name.replace("_", " "), getattr(report, name))
     ignored = {
@@ -229,6 +234,7 @@ def _print(report: Report, max_listed: int) -> None:
         "answers to records outside the range": report.outside,
         "answers to records of other topics": report.foreign,
         "results whose order was not checked (too many streams)": report.order_unchecked,
+        "answers whose segment was not checked (too many are not whole)": report.frames_unchecked,
     }
     for text, count in ignored.items():
         if count:

@@ -10,11 +10,13 @@ from pathlib import Path
 import cv2
 import msgspec
 
-from frameloom.draw import annotate, decode_picture
+from frameloom.draw import Picture, annotate, decode_picture
 from frameloom.reader import RecordFetcher, RecordGoneError, TopicReader
+from frameloom.segment_picture import frame_picture
 from pipeline.item import Coordinates
 from schemas.codec import RawRecord, read_frame, read_result
 from schemas.errors import ConfigError, PoisonError, WireError
+from schemas.frame import SEGMENT_ENCODINGS, FrameMessage
 from schemas.result import ResultMessage, Status
 from schemas.settings import LimitSettings
 
@@ -92,7 +94,7 @@ class Annotator:
         source = Coordinates(result.source.topic, result.source.partition, result.source.offset)
         try:
             frame = read_frame(await self._fetcher.fetch(source), self._limits)
-            drawn = annotate(decode_picture(frame), result.detections)
+            drawn = annotate(self._picture(frame, result), result.detections)
         except RecordGoneError as error:
             return str(error)
         except PoisonError as error:
@@ -106,6 +108,11 @@ class Annotator:
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from error
         return path
+
+    def _picture(self, frame: FrameMessage, result: ResultMessage) -> Picture:
+        if frame.encoding in SEGMENT_ENCODINGS:
+            return frame_picture(frame, result.seq - frame.seq, self._limits)
+        return decode_picture(frame)
 
 
 def file_stem(stream_id: str) -> str:

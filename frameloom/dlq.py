@@ -10,7 +10,7 @@ import msgspec
 from pipeline.item import Coordinates
 from schemas.codec import JSON_OBJECT, MAP_BYTES, RawRecord
 from schemas.errors import ConfigError, FrameloomError
-from schemas.magic import refused_format, sniff
+from schemas.magic import refused_format, sniff, sniff_segment
 
 _HEX_ROW = 16
 
@@ -104,7 +104,7 @@ class LetterFilter:
 
 
 def picture_of(record: RawRecord) -> bytes:
-    """The picture's bytes in a record, whatever its form; damaged ones as they are.
+    """The picture's or segment's bytes in a record, whatever its form; damaged ones as they are.
 
     Less is asked for than a worker asks: the record is a dead letter because of something.
 
@@ -112,7 +112,8 @@ def picture_of(record: RawRecord) -> bytes:
         PictureError: the value holds no picture that could be told apart from the rest.
     """
     value = record.value or b""
-    if sniff(memoryview(value)) is not None or refused_format(memoryview(value)) is not None:
+    view = memoryview(value)
+    if any(look(view) is not None for look in (sniff, sniff_segment, refused_format)):
         return value
     try:
         if value[:1] and value[0] in MAP_BYTES:

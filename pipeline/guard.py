@@ -51,7 +51,9 @@ class Door:
     waits to be alone keeps later ones out. For any number of threads."""
 
     def __init__(self) -> None:
-        self._inside = self._waiting = 0
+        self.waiting = 0
+        """Calls that wait until they can be alone."""
+        self._inside = 0
         self._alone = False
         self._changed = threading.Condition()
 
@@ -60,11 +62,11 @@ class Door:
         """Wait to be let in, and be inside."""
         with self._changed:
             if alone:
-                self._waiting += 1
+                self.waiting += 1
                 self._changed.wait_for(lambda: not self._inside)
-                self._waiting -= 1
+                self.waiting -= 1
             else:
-                self._changed.wait_for(lambda: not (self._alone or self._waiting))
+                self._changed.wait_for(lambda: not (self._alone or self.waiting))
             self._alone = alone
             self._inside += 1
         try:
@@ -124,7 +126,7 @@ class NativeGuard:
         self._keep_alive = keep_alive
         self._clock = clock
         self._calls: dict[Stage, _Call] = {}
-        self._door = Door()
+        self.door = Door()
         self._look_at = math.inf
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="native-guard", daemon=True)
@@ -133,7 +135,7 @@ class NativeGuard:
     def inside(self, stage: Stage, items: Sequence[Located]) -> Generator[None]:
         """See `Guard.inside`. On the stage's own thread. A suspect is let in alone, whatever the
         stage: were anybody else inside when it crashes, the blame would not be certain."""
-        with self._door.passing(alone=any(item.solo for item in items)):
+        with self.door.passing(alone=any(item.solo for item in items)):
             if items:
                 self._journal.enter(stage, items)
             self._calls[stage] = _Call(stage, self._clock(), len(items))

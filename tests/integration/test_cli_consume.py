@@ -18,6 +18,7 @@ from schemas.frame import Encoding, FrameMessage
 from schemas.result import Detection, ResultMessage, Source, Status, Times
 from schemas.settings import KafkaSettings
 from tests.builders_pictures import oriented, picture
+from tests.builders_video import a_segment
 from workers.kafka_clients import (
     TopicSpec,
     create_topics,
@@ -183,6 +184,27 @@ def test_a_record_that_is_no_result_is_named_and_fails(
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 1
     assert f"{detections}/0/0" in said.err
+
+
+def test_drawing_on_a_segment_decodes_the_very_frame(
+    broker: str, frames: str, detections: str, tmp_path: Path
+) -> None:
+    keys = FrameMessage(
+        stream_id="cam", seq=30, captured_at_us=0, encoding=Encoding.MP4,
+        data=memoryview(a_segment("mp4", 6, size=(60, 40))),
+    )  # fmt: skip
+    (offset,) = send(broker, frames, Record(b"cam", write_frame(keys)))
+    results = [a_result(30 + n, Source(frames, 0, offset, n, None)) for n in (0, 4, 60)]
+    send(broker, detections, *results)
+    arguments = ["consume", "-t", detections, "-b", broker, "--from-start", "--count", "3"]
+    main([*arguments, "--draw", str(tmp_path)])
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["cam-00000030.jpg", "cam-00000034.jpg"], "there is no frame 60"
+    first, fifth = (cv2.imread(str(tmp_path / name)) for name in names)
+    assert first is not None
+    assert fifth is not None
+    assert first.shape == (40, 60, 3)
+    assert (first != fifth).any()
 
 
 @pytest.mark.parametrize("orientation", [1, 6])

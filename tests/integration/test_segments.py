@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from frameloom.audit import AuditPlan, Through, audit
+from frameloom.audit_report import Report
 from pipeline import metrics as m
 from schemas.codec import read_result
 from schemas.dead_letter import FrameMark, frame_mark
@@ -82,6 +84,16 @@ class Doomed:
             self._released.wait(DEADLINE_S)
 
 
+async def audited(bench: Bench) -> Report:
+    """What the audit makes of the three topics, up to their ends."""
+    route = bench.route
+    plan = AuditPlan(
+        kafka=bench.kafka, input=route.input, output=route.output, dead_letter=route.dead_letter,
+        through=Through.END,
+    )  # fmt: skip
+    return await audit(plan, lambda _: None)
+
+
 def places(results: list[ResultMessage]) -> list[tuple[int, int, int]]:
     return [(r.source.partition, r.source.offset, r.source.frame) for r in results]
 
@@ -120,6 +132,10 @@ async def test_segments_and_pictures_share_a_partition(broker: str, unique: Uniq
     assert [r.source.frames for r in by_offset[0] + by_offset[2] + by_offset[5]] == [1, 1, 1]
     assert await bench.committed() == 6
     assert worker.metrics.total(m.SEGMENTS) == 3
+    report = await audited(bench)
+    assert report.clean(allow_duplicates=False)
+    assert (report.total.ok, report.total.dead_lettered) == (5, 1)
+    assert (report.segments, report.frames) == (3, 3 + 6 + len(by_offset[4]))
 
 
 @pytest.mark.parametrize(
@@ -178,6 +194,9 @@ async def test_a_worker_that_dies_in_mid_segment_loses_nothing(
         read_result(record.value or b"") for record in await read_all(bench, bench.route.output)
     ]
     found = Counter((each.source.offset, each.source.frame) for each in results)
+    report = await audited(bench)
+    assert (report.total.received, report.total.ok, report.total.lost) == (3, 3, 0)
+    assert report.clean(allow_duplicates=not once)
     assert set(found) == {(offset, frame) for offset in range(3) for frame in range(FRAMES)}
     if once:
         assert set(found.values()) == {1}

@@ -65,6 +65,7 @@ CUT_SHORT = b"\xff\xd8\xff\xe0 cut short"
         (CUT_SHORT, CUT_SHORT),
         (b"\x89PNG\r\n\x1a\nrest", b"\x89PNG\r\n\x1a\nrest"),
         (b"GIF89a", b"GIF89a"),
+        (b"\x1aE\xdf\xa3 cut", b"\x1aE\xdf\xa3 cut"),
         (msgpack.packb({"v": 9, "encoding": "odd", "data": CUT_SHORT}), CUT_SHORT),
         (b' {"data": "' + base64.b64encode(CUT_SHORT) + b'"}', CUT_SHORT),
     ],

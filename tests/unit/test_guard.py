@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ from tests.builders import an_item
 from tests.fakes.clock import VirtualClock
 
 TIMEOUT_S = 10.0
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """Wait for another thread, with a deadline."""
+    deadline_at = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline_at
+        time.sleep(0.001)
 
 
 class Rig:
@@ -49,6 +58,38 @@ def test_items_stand_in_the_journal_while_their_call_runs(rig: Rig) -> None:
         (entry,) = read_journal(rig.journal.path)
         assert (entry.stage, entry.records[0].offset) == (Stage.DECODE, 7)
     assert read_journal(rig.journal.path) == []
+
+
+def test_a_suspect_is_inside_alone_and_keeps_others_waiting(rig: Rig) -> None:
+    let_go, inside, seen = threading.Event(), threading.Event(), list[str]()
+
+    def ordinary(stage: Stage, name: str) -> threading.Thread:
+        def run() -> None:
+            with rig.guard.inside(stage, [an_item()]):
+                seen.append(name)
+                inside.set()
+                let_go.wait(10)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def suspect() -> None:
+        with rig.guard.inside(Stage.SEGMENT, [an_item(solo=True)]):
+            seen.append("suspect")
+            assert [entry.stage for entry in read_journal(rig.journal.path)] == [Stage.SEGMENT]
+
+    first = ordinary(Stage.DECODE, "first")
+    assert inside.wait(10)
+    alone = threading.Thread(target=suspect)
+    alone.start()
+    until(lambda: rig.guard.door.waiting == 1)
+    late = ordinary(Stage.INFER, "late")
+    assert seen == ["first"]
+    let_go.set()
+    for thread in (first, alone, late):
+        thread.join(10)
+    assert seen == ["first", "suspect", "late"]
 
 
 def test_a_call_that_raises_has_left(rig: Rig) -> None:

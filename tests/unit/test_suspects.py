@@ -62,6 +62,16 @@ def test_a_killed_worker_leaves_those_inside_as_suspects(folder: SuspectFolder) 
     assert folder.adopt() == known, "adopted once, held for all"
 
 
+def test_one_death_counts_once_for_a_segment_inside_two_stages(folder: SuspectFolder) -> None:
+    def reading_on(files: OwnFiles) -> None:
+        files.journal.enter(Stage.DECODE, [an_item(seq=3), an_item(seq=3), an_item(seq=4)])
+        files.journal.enter(Stage.SEGMENT, [an_item(seq=3)])
+
+    a_dead_worker(folder, reading_on)
+    known = folder.adopt()
+    assert {where.offset: suspect.deaths for where, suspect in known.items()} == {3: 1, 4: 1}
+
+
 def test_a_second_death_adds_to_the_first(folder: SuspectFolder) -> None:
     a_dead_worker(folder, decoding(3, 4))
     folder.adopt()
