@@ -163,7 +163,9 @@ class NetworkConnection:
 
     def _captured(self, frame: VideoFrame) -> Captured:
         nbytes = sum(plane.buffer_size for plane in frame.planes)
-        return Captured(frame, self.micros(frame.pts), self.camera_us(frame.pts), nbytes)
+        # An RTSP connection's first frame has no time of its own; when it was decoded is near.
+        stamp = frame.pts if frame.pts is not None else frame.dts
+        return Captured(frame, self.micros(stamp), self.camera_us(stamp), nbytes)
 
     def _look_at_clock(self, packet: Packet[VideoStream]) -> None:
         """Keep the latest pair of times: FFmpeg ties RTP times to RTCP's sender reports."""

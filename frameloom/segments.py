@@ -102,7 +102,7 @@ def remuxed(
             case Cut.BEGIN:
                 if held is not None:
                     yield held.finish()
-                held = _Remux(stream, base, camera_us(packet.pts))
+                held = _Remux(stream, base, camera_us(stamp))
                 held.add(packet)
             case Cut.JOIN if held is not None:
                 held.add(packet)
