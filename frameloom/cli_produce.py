@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
-from frameloom.console import EXIT_FAILED, err, run, settings_of
+from frameloom.console import EXIT_FAILED, err, make_folder, run, settings_of
 from frameloom.quantity import bytes_per_s, seconds
+from schemas.claim_uri import UriError
 from schemas.errors import ConfigError, FrameloomError
 from schemas.frame import Form
 
 if TYPE_CHECKING:
+    from frameloom.claim_shelf import ClaimShelf
     from frameloom.segments import SegmentOptions
     from schemas.settings import LimitSettings
 
@@ -163,6 +166,19 @@ def produce(
         float | None,
         typer.Option(min=0.001, metavar="MS", help="Declared time between frames, milliseconds."),
     ] = None,
+    claim_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Keep pictures in this folder, and send records that name them.",
+        ),
+    ] = None,
+    claim_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PREFIX", help="With --claim-dir: the URI under which workers see the folder;"
+            " its own file:// without.",
+        ),
+    ] = None,
     bare: Annotated[bool, typer.Option("--bare", help="Send the picture's bytes alone.")] = False,
     json_frames: Annotated[
         bool, typer.Option("--json-frames", help="Send JSON objects with base64 data.")
@@ -173,6 +189,7 @@ def produce(
     form = _form(bare=bare, json_frames=json_frames)
     if form is Form.BARE and (ttl_ms is not None or interval is not None):
         raise ConfigError("--bare: a picture alone cannot carry --ttl-ms or --interval")
+    shelf = _shelf(form, claim_dir, claim_url)
     if existing and not watch:
         raise ConfigError("--existing goes with --watch")
     if adaptive and min_quality > quality:
@@ -210,7 +227,7 @@ def produce(
         form=form, max_record_bytes=settings.limits.max_record_bytes,
         bytes_per_s=None if rate is None else bytes_per_s(rate, "--rate"), quality=quality,
         adaptive=min_quality if adaptive else None, live_in_flight=buffer,
-        sample_every=sample_every, sample_fps=sample_fps,
+        sample_every=sample_every, sample_fps=sample_fps, shelf=shelf,
     )  # fmt: skip
     tally = Tally()
     try:
@@ -233,6 +250,22 @@ def _form(*, bare: bool, json_frames: bool) -> Form:
     if bare:
         return Form.BARE
     return Form.JSON if json_frames else Form.ENVELOPE
+
+
+def _shelf(form: Form, folder: Path | None, prefix: str | None) -> ClaimShelf | None:
+    if folder is None:
+        if prefix is not None:
+            raise ConfigError("--claim-url goes with --claim-dir")
+        return None
+    if form is Form.BARE:
+        raise ConfigError("--bare: a picture alone cannot be claimed; leave out --bare")
+    from frameloom.claim_shelf import ClaimShelf  # noqa: PLC0415
+
+    make_folder("--claim-dir", folder)
+    try:
+        return ClaimShelf.at(folder, prefix)
+    except UriError as error:
+        raise ConfigError(f"--claim-url {prefix}: {error}") from error
 
 
 def _cut(segment: str | None, limits: LimitSettings) -> SegmentOptions | None:

@@ -10,13 +10,14 @@ from functools import partial
 
 import msgspec
 
+from frameloom.claim_shelf import ClaimShelf
 from frameloom.flight import Flight
 from frameloom.pace import ByteRate
 from frameloom.sources import SourceFrame
 from frameloom.tally import Drop, Tally
 from schemas.codec import write_frame
 from schemas.errors import TransientError
-from schemas.frame import FRAME_VERSION, Encoding, Form, FrameMessage
+from schemas.frame import FRAME_VERSION, Claim, Encoding, Form, FrameMessage
 from schemas.settings import MIB
 from workers.kafka_clients import AIOKafkaProducer, KafkaError, MessageSizeTooLargeError
 
@@ -43,6 +44,7 @@ class ProduceOptions:
         adaptive: the worst quality that a slow broker may bring about; None for a constant one.
         live_in_flight: unacknowledged records of one live stream.
         sample_every, sample_fps: declared with segments: which frames the worker answers.
+        shelf: pictures go there, and records only name them; None for records that carry theirs.
     """
 
     topic: str
@@ -59,6 +61,7 @@ class ProduceOptions:
     live_in_flight: int = 32
     sample_every: int | None = None
     sample_fps: float | None = None
+    shelf: ClaimShelf | None = None
 
 
 class Sender:
@@ -176,7 +179,12 @@ class Outlet:
             TransientError: the broker does not take records any more (files).
         """
         sender, options = self._sender, self._sender.options
-        value = _value(options, self._stream, seq, frame, captured_at_us)
+        try:
+            claim = await self._shelved(frame)
+        except OSError as error:
+            self._fail(frame.name, frame.frames, f"cannot be kept: {error.strerror}")
+            return
+        value = _value(options, self._stream, seq, frame, captured_at_us, claim)
         nbytes, limit = len(value), options.max_record_bytes
         if nbytes > limit:
             self._fail(frame.name, frame.frames, f"{nbytes} bytes are over the limit of {limit}")
@@ -199,6 +207,12 @@ class Outlet:
         ticket = self._flight.depart(time.monotonic())
         self._flying[ticket] = (frame.name, frame.frames, nbytes)
         acknowledged.add_done_callback(partial(self._land, ticket))
+
+    async def _shelved(self, frame: SourceFrame) -> Claim | None:
+        shelf = self._sender.options.shelf
+        if shelf is None:
+            return None
+        return await asyncio.to_thread(shelf.put, frame.data, frame.encoding)
 
     def lose(self, why: str) -> None:
         """Give up what is in flight: the run ends."""
@@ -239,7 +253,12 @@ class Outlet:
 
 
 def _value(
-    options: ProduceOptions, stream: str, seq: int, frame: SourceFrame, captured_at_us: int
+    options: ProduceOptions,
+    stream: str,
+    seq: int,
+    frame: SourceFrame,
+    captured_at_us: int,
+    claim: Claim | None = None,
 ) -> bytes:
     if options.form is Form.BARE:
         return frame.data
@@ -256,7 +275,8 @@ def _value(
         seq=seq,
         captured_at_us=captured_at_us,
         encoding=frame.encoding,
-        data=memoryview(frame.data),
+        data=memoryview(frame.data if claim is None else b""),
+        claim=claim,
         interval_us=interval_us,
         ttl_ms=options.ttl_ms,
         sample_every=options.sample_every if segment else None,
@@ -273,8 +293,12 @@ def write_json_frame(frame: FrameMessage) -> bytes:
         "seq": frame.seq,
         "captured_at_us": frame.captured_at_us,
         "encoding": frame.encoding.value,
-        "data": frame.data,
     }
+    claim = frame.claim
+    if claim is None:
+        keys["data"] = frame.data
+    else:
+        keys |= {"uri": claim.uri, "sha256": claim.sha256, "length": claim.length}
     optional = {
         "interval_us": frame.interval_us,
         "ttl_ms": frame.ttl_ms,
