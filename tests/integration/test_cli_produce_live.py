@@ -71,7 +71,7 @@ def test_a_camera_is_sent_through_an_outage_and_stops_in_order(
     with rtsp_camera(camera):
         url = f"rtsp://viewer:${{CAMERA_PASSWORD}}@127.0.0.1:{camera.port}/stream1"
         with running(
-            url, "-t", topic, "-b", broker, "--stream", "gate", "--timeout", "1s",
+            url, "-t", topic, "-b", broker, "--stream", "gate",
             environment={"CAMERA_PASSWORD": "s3cr3t"},
         ) as command:  # fmt: skip
             command.until(lambda: camera.served >= 20)
