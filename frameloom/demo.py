@@ -112,7 +112,7 @@ async def _calibrate(
 ) -> tuple[Calibration, Mapping[int, str]]:
     """Measure, choose the rates and say so. Also the model's labels."""
     # Here, not at the top: torch takes seconds to import and `--help` must not.
-    err.print("loading the model ...")
+    err.print("loading the model (the first time it is exported and measured, too) ...")
     from frameloom import demo_calibration as calibrating  # noqa: PLC0415
 
     measured = await _with_progress(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import platform
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 
 from pipeline.backend_files import Kind, Loading, figure_of, judge, load_exported
 from pipeline.backend_model import ExportedModel, bucket_shapes
-from pipeline.backend_speed import measure, overall, run_all
+from pipeline.backend_speed import machine_clock, measure, overall, run_all
 from pipeline.bucket import Bucket
 from pipeline.export_format import FOLDER_END, Format
 from pipeline.exported import Shape, library_versions
@@ -27,7 +26,7 @@ from pipeline.torch_device import find_device
 from schemas.errors import ConfigError
 from schemas.settings import Precision
 
-RECIPE = 1
+RECIPE = 2
 """Raise it when exports or measurements are made differently: what is cached is made anew."""
 TORCH, TORCH_HALF = "torch", "torch-fp16"
 
@@ -58,9 +57,7 @@ class Order:
         return bucket_shapes(self.buckets)
 
 
-def choose(
-    order: Order, cache: ModelCache, clock: Clock = time.perf_counter
-) -> tuple[Model, Choice]:
+def choose(order: Order, cache: ModelCache, clock: Clock | None = None) -> tuple[Model, Choice]:
     """The fastest backend whose boxes are torch's own, and what was seen of all.
 
     The second start with the same weights, buckets, machine and versions only loads what the first
@@ -76,7 +73,9 @@ def choose(
         chosen = _chosen_before(order, cache, key)
         if chosen is not None:
             return chosen
-        model, choice = _compete(order, cache, device, clock)
+        model, choice = _compete(
+            order, cache, device, clock or machine_clock(device, order.loading.threads)
+        )
         cache.keep(key, choice)
         return model, choice
 

@@ -29,7 +29,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         backend: as in `ModelInfo.backend`.
-        img_per_s: shape and batch size → pictures per second; empty where it was not measured.
+        img_per_s: shape and batch size → pictures per second, on a CPU with nothing else to do;
+            empty where it was not measured.
         iou: the least overlap of its boxes with those of torch in float32; None without comparison.
         score: the largest difference of their scores.
         refused: why it may not serve; empty if it may.
