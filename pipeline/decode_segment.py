@@ -9,6 +9,7 @@ ends: what was decoded before it is good, what comes after leans on what is miss
 from __future__ import annotations
 
 import io
+import logging
 from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
@@ -17,6 +18,7 @@ from typing import NoReturn
 import av
 import av.error
 import numpy as np
+from av.codec import Codec
 from av.codec.hwaccel import HWAccel
 from av.container import InputContainer
 from av.packet import Packet
@@ -27,6 +29,8 @@ from pipeline.segment import Sampler, Sampling, SegmentFrame, SegmentLimits
 from pipeline.segment_ends import missing_bytes
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding, FrameMessage
+
+log = logging.getLogger(__name__)
 
 _DEMUXERS = {
     Encoding.MP4: "mov",
@@ -58,7 +62,7 @@ class PyAvSegments:
     def __init__(self, limits: SegmentLimits, *, threads: int = 1, hardware: str = "cpu") -> None:
         self._limits = limits
         self._threads = threads
-        self._hardware = hardware
+        self._hardware = "cpu" if hardware == "nvdec" and not _finds_gpu() else hardware
 
     @property
     def name(self) -> str:
@@ -82,14 +86,15 @@ class PyAvSegments:
             "max_pixels": str(self._limits.max_pixels),
             "threads": "1",
         }
-        hardware = HWAccel("cuda", allow_software_fallback=True)
+        # Of codecs that the GPU does not know, the CPU takes care.
+        hardware = _cuda() if self._hardware == "nvdec" else None
         try:
             return av.open(
                 _View(segment.data),
                 mode="r",
                 format=_DEMUXERS[segment.encoding],
                 options=options,
-                hwaccel=hardware if self._hardware == "nvdec" else None,
+                hwaccel=hardware,
                 io_open=_open_nothing,
             )
         except av.error.MemoryError:
@@ -346,6 +351,20 @@ def _check_marks(segment: FrameMessage) -> None:
             f"the frame says {encoding.value}, its bytes begin with {head.hex(' ')}",
             stage="segment",
         )
+
+
+def _cuda() -> HWAccel:
+    return HWAccel("cuda", allow_software_fallback=True)
+
+
+def _finds_gpu() -> bool:
+    """Whether FFmpeg can use a GPU. Without one it would refuse every segment instead."""
+    try:
+        _cuda().create(Codec("h264", "r"))
+    except (av.error.FFmpegError, ValueError, OSError) as error:
+        log.warning("segments are decoded on the CPU, NVDEC is not to be had: %s", error)
+        return False
+    return True
 
 
 def _open_nothing(*_: object) -> NoReturn:

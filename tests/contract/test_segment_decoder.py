@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+import torch
 
 from pipeline.decode_segment import PyAvSegments
 from pipeline.ports import SegmentReader
@@ -121,6 +122,16 @@ def test_the_size_of_the_next_frame_is_known_before_it_is_there() -> None:
     assert reader.frame_bytes == 64 * 48 * 3
     reader.close()
     reader.close()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_nvdec_is_the_cpu() -> None:
+    decoder = PyAvSegments(LIMITS, hardware="nvdec")
+    assert decoder.name == "pyav-cpu"
+    reader = decoder.open(a_message(a_segment("mp4", 1), "mp4"), Sampling())
+    while (frame := reader.step()) is None:
+        pass
+    assert frame.last
 
 
 # --- broken ones --------------------------------------------------------------------------------
