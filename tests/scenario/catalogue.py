@@ -15,6 +15,7 @@ from tests.scenario import (
     hostile,
     memory,
     records,
+    segments,
     slow_device,
     transactions,
 )
@@ -107,6 +108,19 @@ SCENARIOS = (
         tested=False,  # integration/test_memory.py has it
     ),
     Scenario("wall clock steps of ±10 minutes", clocks.clock_steps, {"count": 50}, {"count": 500}),
+    Scenario(
+        "kill -9 in mid-segment",
+        segments.killed_in_mid_segment,
+        {"times": 1, "segments": 2},
+        {"times": 2, "segments": 12},
+    ),
+    Scenario(
+        "exactly once: kill -9 in mid-segment",
+        segments.killed_in_mid_segment,
+        {"times": 1, "segments": 2},
+        {"times": 2, "segments": 12},
+        guarantee=EXACTLY_ONCE,
+    ),
     Scenario(
         "exactly once: kill -9 mid-batch",
         crashes.kill_nine,

@@ -18,6 +18,7 @@ from frameloom.audit_report import Report
 from frameloom.dlq import source_of
 from frameloom.scan import Isolation, committed_offsets, scan
 from pipeline.item import Coordinates
+from schemas.dead_letter import FrameMark, frame_mark
 from schemas.errors import TransientError
 from schemas.partial import ResultKeys, read_result_keys, read_stream_id
 from schemas.record import RawRecord
@@ -89,7 +90,7 @@ class _Seen:
     """Answers in the order of their topics."""
 
     results: list[tuple[ResultKeys, int]] = field(default_factory=list)
-    dead_letters: list[Coordinates] = field(default_factory=list)
+    dead_letters: list[tuple[Coordinates, FrameMark]] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     by_source: Counter[tuple[int, int]] = field(default_factory=Counter)
 
@@ -120,6 +121,11 @@ class Oracle:
     def sent(self) -> int:
         """Records in the input topic."""
         return sum(self.ends.values())
+
+    @property
+    def results(self) -> int:
+        """Results, those of a segment's frames each for itself."""
+        return len(self._seen.results)
 
     @property
     def reasons(self) -> int:
@@ -249,7 +255,7 @@ class Oracle:
         assert source is not None, "a dead letter without its source"
         if not self._seen.by_source[source.partition, source.offset]:
             self._seen.reasons[_reason(record)] += 1
-        self._seen.dead_letters.append(source)
+        self._seen.dead_letters.append((source, frame_mark(record.headers)))
         self._seen.by_source[source.partition, source.offset] += 1
 
     async def _report(self) -> Report:
@@ -258,8 +264,8 @@ class Oracle:
         account = Account(topic, ranges)
         for keys, partition in self._seen.results:
             account.result(keys, partition)
-        for source in self._seen.dead_letters:
-            account.dead_letter(source)
+        for source, mark in self._seen.dead_letters:
+            account.dead_letter(source, mark)
         reading = scan(
             self._stage.direct, topic, ranges,
             isolation=Isolation.UNCOMMITTED, progress=lambda _: None,
