@@ -49,7 +49,9 @@ def a_segment(
     name = codec or ("libx265" if encoding == "h265" else "libx264")
     options = {"preset": "ultrafast", "bf": str(b_frames), "threads": "1"}
     if name == "libx265":
-        options = {"preset": "ultrafast", "x265-params": "log-level=none:pools=1:bframes=0"}
+        # Blocks that fit the picture: with larger ones x265 aborts the process now and then.
+        quiet = "log-level=none:pools=1:bframes=0:ctu=16:min-cu-size=8"
+        options = {"preset": "ultrafast", "x265-params": quiet}
     with av.open(buffer, "w", format=_MUXERS[encoding], options=mux or {}) as container:
         stream = container.add_stream(name, rate=rate, options=options if "lib" in name else {})
         assert isinstance(stream, VideoStream)

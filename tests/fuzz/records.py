@@ -10,12 +10,13 @@ from typing import Any
 
 import msgpack
 
-from schemas.frame import Encoding
-from schemas.magic import sniff
+from schemas.frame import SEGMENT_ENCODINGS, Encoding
+from schemas.magic import sniff, sniff_segment
 from schemas.raw import raw_bytes
 from schemas.record import RawRecord
 from tests.builders_formats import FORMATS, tiff, turned_avif
 from tests.builders_pictures import PICTURES, animated, jpeg, oriented, picture, without_tables
+from tests.builders_video import a_segment
 from tests.fuzz.mutate import damage, tiny_png
 from tests.fuzz.mutate_plain import LARGE, plain
 
@@ -24,13 +25,15 @@ SIZES = ((37, 29), (64, 48), (201, 133))
 """Of the seeds, width and height: small, so that many can be tried."""
 
 _ENCODINGS = (
-    "jpeg", "png", "webp", "bmp", "tiff", "gif", "avif", "rgb24", "gray8", "nv12", "JPEG", "", "\0",
+    "jpeg", "png", "webp", "bmp", "tiff", "gif", "avif", "rgb24", "gray8", "nv12", "mp4",
+    "mkv", "ts", "h264", "h265", "JPEG", "", "\0",
 )  # fmt: skip
 _RAW = ("rgb24", "bgr24", "gray8", "nv12")
 _KEY_BYTES = (None, b"", b"\xff\xfe", bytes(257), "é".encode() * 9)
 _KEYS = (
     "v", "stream_id", "seq", "captured_at_us", "encoding", "data", "width", "height",
     "interval_us", "ttl_ms", "meta", "uri", "sha256", "length",
+    "sample_every", "sample_fps",
 )  # fmt: skip
 
 
@@ -46,6 +49,7 @@ def seeds() -> list[bytes]:
     found += [encode(picture(*SIZES[0])) for _, encode in FORMATS.values()]
     found += [tiff(picture(41, 31), orientation=turn) for turn in (0, 3, 6)]
     found += [turned_avif(picture(41, 31), turn) for turn in (2, 6)]
+    found += [a_segment(each.value, 4) for each in sorted(SEGMENT_ENCODINGS)]
     found += [without_tables(jpeg(picture(41, 31)))]
     found += [animated(picture(33, 21), form) for form in ("PNG", "WEBP")]
     return [*found, b"BM" + bytes(60), b"II*\0" + bytes(20), b"GIF89a" + bytes(20)]
@@ -84,7 +88,7 @@ def _fields(data: bytes, rng: Random) -> dict[str, Any]:
     """An envelope with some keys missing or holding what they should not."""
     fields: dict[str, Any] = {
         "v": 1, "stream_id": "cam", "seq": 4, "captured_at_us": 1_700_000_000_000_000,
-        "encoding": sniff(memoryview(data)) or rng.choice(_ENCODINGS[:7]), "data": data,
+        "encoding": _encoding_of(data, rng), "data": data,
     }  # fmt: skip
     if rng.random() < 0.1:
         encoding, width, height = rng.choice(_RAW), rng.randrange(40), rng.randrange(40)
@@ -100,6 +104,14 @@ def _fields(data: bytes, rng: Random) -> dict[str, Any]:
         else:
             fields[key] = _odd(rng)
     return fields
+
+
+def _encoding_of(data: bytes, rng: Random) -> str:
+    """What the bytes begin like; an elementary stream, or anything, where that says nothing."""
+    if data.startswith((b"\0\0\1", b"\0\0\0\1")):
+        return rng.choice(("h264", "h265"))
+    view = memoryview(data)
+    return sniff(view) or sniff_segment(view) or rng.choice(_ENCODINGS[:7])
 
 
 def _odd(rng: Random) -> Any:

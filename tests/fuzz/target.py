@@ -1,4 +1,5 @@
-"""One run of the admission path: record → codec → probe → bucket → decoders → answer.
+"""One run of the admission path: record → codec → probe → bucket → decoders → answer; of a segment
+every frame.
 
 Anything but an answer or a dead letter with a reason is a finding, and so is a small input that
 costs more than its limits allow.
@@ -17,9 +18,11 @@ import numpy as np
 import torch
 
 from pipeline.bucket import Bucket, BucketTable
+from pipeline.decode_segment import PyAvSegments
 from pipeline.decoders import make_decoder
 from pipeline.item import Header, Item, Outcome
 from pipeline.ports import Decoder
+from pipeline.segment import SegmentLimits
 from schemas.errors import FrameloomError, PoisonError, Reason
 from schemas.frame import Encoding
 from schemas.record import RawRecord
@@ -89,6 +92,9 @@ class Target:
             time=time_,
             log=get_log("fuzz"),
         )
+        self._segments = PyAvSegments(
+            SegmentLimits(LIMITS.max_pixels, max_frames=60, max_us=30_000_000)
+        )
         self._decoders = [_try(kind) for kind in ("opencv", "dali")]
         self._good = {b: make_item(jpeg(picture(97, 65)), Encoding.JPEG, b) for b in (SMALL, LARGE)}
         self._rows = {
@@ -132,13 +138,36 @@ class Target:
         if isinstance(admitted, Claimed):
             raise FindingError("a claim is let in, and none is allowed")
         if isinstance(admitted, Segment):
-            return Verdict("segment")  # read by FFmpeg, which is not run here
+            return self._read_segment(admitted)
         item = admitted.item
         said = [self._decode_among(decoder, item) for decoder in self._decoders]
         for error in said:
             self._writer.of_outcome(admitted.ticket, Outcome(item, error=error))
         header, details = item.header, [_NUMBER.sub("#", e.detail) if e else "ok" for e in said]
         return Verdict(f"{_kind(header)} {details}", probed=True, decoded=None in said)
+
+    def _read_segment(self, segment: Segment) -> Verdict:
+        """Every frame that is to be answered, and what the worker makes of it."""
+        kind, frames = segment.message.encoding.value, 0
+        try:
+            reader = self._segments.open(segment.message, segment.sampling)
+        except PoisonError as error:
+            return Verdict(f"{kind}: {_NUMBER.sub('#', error.detail)[:60]}")
+        try:
+            while True:
+                frame = reader.step()
+                if frame is None:
+                    continue
+                frames += 1
+                self._admission.admit_frame(segment, frame)
+                if frame.last:
+                    return Verdict(f"{kind} whole", probed=True, decoded=True)
+        except PoisonError as error:
+            self._admission.refuse_rest(segment, error)
+            said = _NUMBER.sub("#", error.detail)[:60]
+            return Verdict(f"{kind} {frames > 0}: {said}", probed=True, decoded=frames > 0)
+        finally:
+            reader.close()
 
     def _decode_among(self, decoder: Decoder, item: Item) -> PoisonError | None:
         """Between two good pictures, which must come out as ever."""
