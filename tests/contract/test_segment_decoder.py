@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -115,6 +116,22 @@ def test_a_fragmented_file_and_one_of_another_codec() -> None:
     assert read(a_segment("mp4", 6, mux=FRAGMENTED)).indices == list(range(6))
     assert read(a_segment("mp4", 6, codec="mpeg4")).indices == list(range(6))
     assert read(a_segment("mkv", 4, codec="libvpx"), "mkv").indices == list(range(4))
+
+
+def test_a_phones_video_is_turned_as_it_is_shown() -> None:
+    upright = a_segment("mp4", 1)
+    data = bytearray(upright)
+    # The display matrix of ISO/IEC 14496-12's track header: a quarter turn clockwise.
+    at = data.index(b"tkhd") + 4 + 40
+    data[at : at + 36] = struct.pack(
+        ">9i", 0, 1 << 16, 0, -1 << 16, 0, 0, 48 << 16, 0, 1 << 30
+    )  # fmt: skip
+    (turned,) = read(bytes(data)).frames
+    (plain,) = read(upright).frames
+    assert (turned.width, turned.height) == (48, 64)
+    shown = np.frombuffer(turned.pixels, np.uint8).reshape(64, 48, 3)
+    stored = np.frombuffer(plain.pixels, np.uint8).reshape(48, 64, 3)
+    assert np.array_equal(shown, np.rot90(stored, -1))
 
 
 def test_the_size_of_the_next_frame_is_known_before_it_is_there() -> None:

@@ -2,6 +2,7 @@
 
 A picture with `CRASH` in its bytes makes the decoder read address 0, one with `HANG` never lets it
 return, one with `STUCK` never lets it return and keeps the interpreter, too, as a native call may.
+A segment of video with `CRASH` in its bytes does the same to its reader, after two good frames.
 Model and post-processor are fakes, which need no weights.
 """
 
@@ -16,9 +17,11 @@ from pathlib import Path
 
 import torch
 
+from pipeline.decode_segment import PyAvReader
 from pipeline.decoders import make_decoder
 from pipeline.item import Item
 from pipeline.ports import Decoder, Lane
+from pipeline.segment import SegmentFrame
 from schemas.errors import PoisonError
 from schemas.settings import Settings, load_settings
 from tests.fakes.lane import a_lane
@@ -66,8 +69,20 @@ class HostileDecoder:
         self._decoder.close()
 
 
+def _break_segments() -> None:
+    step = PyAvReader.step
+
+    def hostile_step(reader: PyAvReader) -> SegmentFrame | None:
+        if reader._frames > 2 and CRASH in bytes(reader._segment.data):
+            ctypes.string_at(0)
+        return step(reader)
+
+    PyAvReader.step = hostile_step
+
+
 def load(settings: Settings) -> Loaded:
     """A lane per route without weights."""
+    _break_segments()
     lanes: dict[str, Lane] = {}
     for route in settings.routes:
         decoder = HostileDecoder(make_decoder("opencv", threads=1, device="cpu"))

@@ -12,10 +12,12 @@ import pytest
 from pipeline.item import Coordinates
 from schemas.codec import read_result
 from schemas.errors import Reason
+from schemas.frame import Encoding
 from schemas.settings import Guarantee
 from tests.assertions import none_lost
+from tests.builders_video import a_segment
 from tests.fakes.hostile_worker import CRASH, HANG, STUCK, supervised
-from tests.integration.kit import Bench, Sent, a_bench, a_jpeg, reader, sources
+from tests.integration.kit import Bench, Sent, a_bench, a_jpeg, envelope, reader, sources
 from tests.rig.choice import BrokerKind, broker_kind
 from tests.scenario.hostile import hostile
 from tests.scenario.worker_process import worker_process
@@ -112,3 +114,29 @@ async def test_hostile_pictures_end_as_dead_letters_and_their_neighbours_are_ans
         assert headers["fl-stage"] == b"decode"
         assert int(headers["fl-attempts"]) == 2
     assert not list((tmp_path / "journal").glob("*/*.journal")), "an orderly end leaves none"
+
+
+async def test_a_segment_that_crashes_its_reader_ends_as_a_dead_letter_and_its_neighbours_do_not(
+    broker: str, unique: Unique, tmp_path: Path
+) -> None:
+    bench = await a_hostile_bench(broker, unique, tmp_path, Guarantee.AT_LEAST_ONCE)
+    video = a_segment("mp4", 6)
+
+    def a_record(number: int) -> Sent:
+        if number % 4:
+            return Sent(a_jpeg(), key=b"cam-%d" % (number % 3), partition=number % 2)
+        # What stands behind a file's end hurts no reader but this one.
+        data = video + CRASH if number == 8 else video
+        value = envelope("cam", 100 * number, encoding=Encoding.MP4, data=memoryview(data))
+        return Sent(value, key=b"cam", partition=number % 2)
+
+    sent = await bench.send(*map(a_record, range(24)))
+    async with worker_process(bench.settings, tmp_path, supervised) as worker:
+        results, dead = await answers(bench, 24)
+        await worker.drained()
+    none_lost([*results, *dead], sent)
+    assert set(dead) == {sent[8]}
+    headers = dict(dead[sent[8]].headers)
+    assert (headers["fl-reason"], headers["fl-stage"]) == (b"crash", b"segment")
+    assert int(headers["fl-attempts"]) == 2
+    assert {sent[n] for n in (0, 4, 12, 16, 20)} <= set(results)
