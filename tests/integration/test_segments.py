@@ -202,3 +202,20 @@ async def test_a_worker_that_dies_in_mid_segment_loses_nothing(
         assert set(found.values()) == {1}
     else:
         assert max(found.values()) <= 2
+
+
+async def test_a_partition_may_leave_in_mid_segment(real_kafka: str, unique: Unique) -> None:
+    bench = await an_exact_bench(real_kafka, unique, partitions=2)
+    video = a_segment("mp4", 40)
+    await bench.send(
+        *[a_sent(f"cam-{n % 2}", 100 * n, data=video, partition=n % 2) for n in range(12)]
+    )
+    first, second = a_worker(bench), a_worker(bench)
+    async with running(first):
+        await until(lambda: first.metrics.value(m.IN_FLIGHT) > 0)
+        async with running(second), asyncio.timeout(DEADLINE_S):
+            while [await bench.committed(p) for p in range(2)] != [6, 6]:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    report = await audited(bench)
+    assert (report.total.received, report.total.ok, report.frames) == (12, 12, 480)
+    assert report.clean(allow_duplicates=False)
