@@ -202,7 +202,7 @@ def _markdown(run: dict[str, Any], rows: Sequence[Row], plot: Path | None) -> st
             f"{run['jobs']} scenarios at a time · made with:"
         ),
         "",
-        "```",
+        "```sh",
         f"make drill ARGS='--jobs {run['jobs']} {OUTPUTS}'",
         "```",
         "",
