@@ -26,7 +26,11 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def spawn(
-    command: Sequence[str], *, log: IO[bytes], env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    log: IO[bytes],
+    env: Mapping[str, str] | None = None,
+    files: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a program whose output goes to `log`.
 
@@ -38,6 +42,7 @@ def spawn(
         command: absolute path of the program, then its arguments.
         log: open binary file for stdout and stderr.
         env: the whole environment; the parent's where None.
+        files: numbers of open files that the child gets, too, under the same numbers.
 
     Raises:
         OSError: the program cannot be started.
@@ -51,6 +56,7 @@ def spawn(
         stdout=log,
         stderr=subprocess.STDOUT,
         env=env,
+        pass_fds=files,
         start_new_session=True,
     )
 

@@ -108,17 +108,33 @@ def worker(
     restart: Annotated[
         bool, typer.Option("--restart", help="Start the worker again when it dies.")
     ] = False,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="One worker process on each: 0,1 (CUDA), cpu,cpu, or all. Each is started again "
+            "when it dies; one port serves the metrics of all.",
+        ),
+    ] = None,
+    # What a parent tells the workers of `--devices`.
+    seat_device: Annotated[str | None, typer.Option(hidden=True)] = None,
+    seat_listener: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run the detection worker until SIGTERM or Ctrl-C, then drain."""
     settings = settings_of(config, bootstrap, overrides)
+    if devices is not None:
+        from frameloom.fleet import run_devices  # noqa: PLC0415
+
+        raise typer.Exit(run_devices(devices, settings, config, bootstrap, overrides or ()))
     if restart:
         from frameloom.supervise import supervise_worker  # noqa: PLC0415
 
         raise typer.Exit(supervise_worker(settings.log, config, bootstrap, overrides or ()))
     rest_idle_threads()
     from workers.detect import run_worker  # noqa: PLC0415
+    from workers.seat import take_seat  # noqa: PLC0415
 
-    raise typer.Exit(run_worker(settings))
+    raise typer.Exit(run_worker(settings, seat=take_seat(seat_device, seat_listener)))
 
 
 @app.command()

@@ -27,6 +27,14 @@ _ANSWERS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
+_FLEET = (
+    "The parent serves the metrics of all its workers on one page, read from them at each scrape. "
+    "Every series has one more label, `device` (`cuda:0`, `cpu:1`): sum over it for the machine. A "
+    "device whose worker is being started has no series meanwhile, and its counters begin at zero "
+    "again, as after any restart. Beside them:"
+)
+
+
 class Kind(Enum):
     """How a metric behaves, in Prometheus' words."""
 
@@ -156,6 +164,15 @@ STREAM_LAG = _gauge(
 )
 STREAM_INTERVAL = _gauge("stream_interval_seconds", ["stream"], "Mean time between its frames.")
 
+DEVICE_UP = _gauge(
+    "device_up", ["device"], "Whether the device's worker runs and answers: 1 or 0. Alert on 0."
+)
+DEVICE_RESTARTS = _counter(
+    "device_restarts", ["device"], "Processes of the device after its first."
+)
+DEVICE_TABLE = (DEVICE_UP, DEVICE_RESTARTS)
+"""Of the parent of `--devices` alone."""
+
 STREAM_TABLE = (STREAM_RECEIVED, STREAM_ANSWERED, STREAM_INTERVAL, STREAM_LAG)
 """Per-stream rows: `http.top_streams` streams have series of their own, the others share one."""
 
@@ -281,17 +298,28 @@ def markdown() -> str:
         "| name | type | labels | meaning |",
         "|---|---|---|---|",
     ]
-    for metric in TABLE:
-        name = f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name
-        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
-        lines.append(f"| `{name}` | {metric.kind.value} | {labels} | {metric.help} |")
+    lines += [_row(metric) for metric in TABLE]
     lines += [
         "",
         "Per route, at any instant: received = answered + dead-lettered + abandoned + in flight.",
         "`http.top_streams` streams have series of their own; the others share `other`.",
         "",
+        "## With `--devices`",
+        "",
+        _FLEET,
+        "",
+        "| name | type | labels | meaning |",
+        "|---|---|---|---|",
+        *[_row(metric) for metric in DEVICE_TABLE],
+        "",
     ]
     return "\n".join(lines)
+
+
+def _row(metric: Metric) -> str:
+    name = f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name
+    labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+    return f"| `{name}` | {metric.kind.value} | {labels} | {metric.help} |"
 
 
 if __name__ == "__main__":

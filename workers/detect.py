@@ -30,6 +30,7 @@ from workers.assembly import Deliver, EnginePort, Fail, Machinery, bucket_table
 from workers.exits import EXIT_FAILED
 from workers.logs import Log, configure, get_log
 from workers.safety import Safety
+from workers.seat import ALONE, Seat
 from workers.worker import Worker
 
 if TYPE_CHECKING:
@@ -52,26 +53,27 @@ class Loaded:
 LoadLanes = Callable[[Settings], Loaded]
 
 
-def run_worker(settings: Settings, load: LoadLanes | None = None) -> int:
+def run_worker(settings: Settings, load: LoadLanes | None = None, seat: Seat = ALONE) -> int:
     """Run one worker until SIGTERM or SIGINT, in the main thread. Returns the exit code (see
     `Worker.run`); a second signal ends the process at once with code 1, and a native call that
     hangs with `EXIT_HUNG`.
 
     Args:
         load: loads what every route runs on; None for `load_lanes`.
+        seat: its place in a fleet.
 
     Raises:
         ConfigError: `lifecycle.journal_dir` cannot be used, or a model is not there.
     """
     if load is None:
         _require_models(settings)
-    configure(settings.log)
+    configure(settings.log, seat.device)
     # One series more for every counter, which says when it was made: nobody asks for it.
     disable_created_metrics()
     log = get_log("frameloom.worker")
-    safety = Safety(settings, log, _exit_now)
+    safety = Safety(settings, log, _exit_now, seat.device)
     code, engine_ended = asyncio.run(
-        _run(settings, lambda: machinery_of(settings, (load or load_lanes)(settings), safety))
+        _run(settings, lambda: machinery_of(settings, (load or load_lanes)(settings), safety), seat)
     )
     if not engine_ended:
         # A native call that hangs cannot be cancelled, and its thread would keep the process. The
@@ -206,8 +208,8 @@ def _lane(settings: Settings, route: RouteSettings, model: Model) -> Lane:
     )
 
 
-async def _run(settings: Settings, load: Callable[[], Machinery]) -> tuple[int, bool]:
-    worker = Worker(settings, load)
+async def _run(settings: Settings, load: Callable[[], Machinery], seat: Seat) -> tuple[int, bool]:
+    worker = Worker(settings, load, seat=seat)
     loop = asyncio.get_running_loop()
     stop = _on_signal(worker.request_stop)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Health:
 
     healthy: bool
     ready: bool
-    details: Mapping[str, str | int | bool]
+    details: Mapping[str, object]
 
 
 class HealthServer:
@@ -37,15 +38,21 @@ class HealthServer:
     Args:
         settings: where to listen; port 0 takes a free one.
         registry: what `/metrics` shows.
-        look: asked at every probe, on the server's threads; must not block.
+        look: asked at every probe, on the server's threads; must not block for long.
+        listener: listens already, and is used instead of the settings' address; owned from now on.
     """
 
     def __init__(
-        self, settings: HttpSettings, registry: CollectorRegistry, look: Callable[[], Health]
+        self,
+        settings: HttpSettings,
+        registry: CollectorRegistry,
+        look: Callable[[], Health],
+        listener: socket.socket | None = None,
     ) -> None:
         self._settings = settings
         self._metrics = make_wsgi_app(registry)
         self._look = look
+        self._listener = listener
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -55,14 +62,7 @@ class HealthServer:
         Raises:
             ConfigError: the address cannot be listened on.
         """
-        host, port = self._settings.host, self._settings.port
-        try:
-            server = _Server((host, port), _QuietHandler)
-        except OSError as error:
-            raise ConfigError(
-                f"http.host, http.port: cannot listen on {host}:{port}: {error}; "
-                "a second worker of this machine takes any free port with --set http.port=0"
-            ) from error
+        server = _Server.on(self._listener) if self._listener else self._listen()
         server.set_app(self._answer)
         self._server = server
         # The default poll of half a second is how long `shutdown` would take.
@@ -81,6 +81,16 @@ class HealthServer:
         self._thread.join()
         self._server = self._thread = None
 
+    def _listen(self) -> _Server:
+        host, port = self._settings.host, self._settings.port
+        try:
+            return _Server((host, port), _QuietHandler)
+        except OSError as error:
+            raise ConfigError(
+                f"http.host, http.port: cannot listen on {host}:{port}: {error}; "
+                "a second worker of this machine takes any free port with --set http.port=0"
+            ) from error
+
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
             case "/metrics":
@@ -97,7 +107,7 @@ class HealthServer:
 
 
 def _say(
-    start_response: StartResponse, details: Mapping[str, str | int | bool], *, good: bool
+    start_response: StartResponse, details: Mapping[str, object], *, good: bool
 ) -> Iterable[bytes]:
     status = "200 OK" if good else "503 Service Unavailable"
     start_response(status, [("Content-Type", "application/json")])
@@ -107,9 +117,24 @@ def _say(
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
+    @classmethod
+    def on(cls, listener: socket.socket) -> _Server:
+        """On a socket that listens already."""
+        server = cls(listener.getsockname(), _QuietHandler, bind_and_activate=False)
+        # The one that was made for binding.
+        server.socket.close()
+        server.socket = listener
+        server.server_address = listener.getsockname()
+        server.name_itself()
+        return server
+
     def server_bind(self) -> None:
         # HTTPServer asks the resolver for its own name, which can hang where there is none.
         TCPServer.server_bind(self)
+        self.name_itself()
+
+    def name_itself(self) -> None:
+        """Set what requests are told of the server."""
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 

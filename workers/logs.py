@@ -22,9 +22,9 @@ MAX_MESSAGES = 1_000
 OURS = "frameloom"
 
 
-def configure(settings: LogSettings) -> None:
+def configure(settings: LogSettings, device: str = "") -> None:
     """Send our events and the libraries' records through one handler, as JSON lines or coloured
-    text. Replaces the root logger's handlers."""
+    text. Replaces the root logger's handlers. `device`: stands in every line, unless empty."""
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -33,6 +33,9 @@ def configure(settings: LogSettings) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
+    if device:
+        # No context variable: those are each thread's own.
+        shared.append(_says_device(device))
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -57,6 +60,16 @@ def configure(settings: LogSettings) -> None:
     logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)
     # Every rebalance and metadata refresh is a line of its own at INFO; ours say it once.
     logging.getLogger("aiokafka").setLevel(logging.WARNING)
+
+
+def _says_device(device: str) -> structlog.types.Processor:
+    def add(
+        _logger: object, _method: str, line: structlog.types.EventDict
+    ) -> structlog.types.EventDict:
+        line.setdefault("device", device)
+        return line
+
+    return add
 
 
 def _renderers(style: str) -> list[structlog.types.Processor]:

@@ -19,16 +19,19 @@ class Safety:
         settings: where the journal is, and how long a native call may take.
         log: for suspects found and calls that hang.
         exit_now: ends the process at once with a code.
+        device: of this process, where several share the folder; for its files' names.
 
     Raises:
         ConfigError: `lifecycle.journal_dir` cannot be used.
     """
 
-    def __init__(self, settings: Settings, log: Log, exit_now: Callable[[int], None]) -> None:
+    def __init__(
+        self, settings: Settings, log: Log, exit_now: Callable[[int], None], device: str = ""
+    ) -> None:
         folder = SuspectFolder(journal_folder(settings), log)
         self._log = log
         self._exit_now = exit_now
-        self._files = folder.open_journal()
+        self._files = folder.open_journal(device)
         self._files.catch_crashes()
         self.suspects = Suspects(folder)
         self.guard = NativeGuard(

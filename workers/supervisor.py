@@ -6,20 +6,17 @@ business, so starting again is always safe.
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
 from pipeline.ports import Clock
-from pipeline.retry import Backoff
 from workers.exits import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED
 from workers.logs import Log
+from workers.restart import PATIENCE, Patience, Restarts
 
-BACKOFF = Backoff(first_s=0.5, longest_s=30.0, random=random.random)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -30,25 +27,6 @@ class Child(Protocol):
     def pid(self) -> int: ...
     def wait(self) -> int: ...
     def send_signal(self, sig: int, /) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long the supervisor puts up with a worker.
-
-    Attributes:
-        backoff: pauses before the next start, by quick deaths in a row.
-        quick_s: a worker that dies sooner after its start has died quickly.
-        most_quick: so many quick deaths in a row, and the supervisor gives up. A batch with k
-            pictures that crash costs k + 1 of them.
-    """
-
-    backoff: Backoff = BACKOFF
-    quick_s: float = 60.0
-    most_quick: int = 10
-
-
-PATIENCE = Patience()
 
 
 class Supervisor:
@@ -92,7 +70,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _run(self) -> int:
-        quick = 0
+        restarts = Restarts(self._patience)
         while self._told is None:
             started_at = self._clock()
             code = self._live()
@@ -101,11 +79,10 @@ class Supervisor:
                 return self._after_signal(code)
             if code in (EXIT_DONE, EXIT_CONFIG):
                 return code
-            quick = quick + 1 if lived_s < self._patience.quick_s else 1
-            if quick > self._patience.most_quick:
-                self._log.error("supervisor_gives_up", deaths=quick, code=code)
+            pause_s = restarts.died(lived_s)
+            if pause_s is None:
+                self._log.error("supervisor_gives_up", deaths=restarts.deaths, code=code)
                 return EXIT_FAILED
-            pause_s = self._patience.backoff.pause_s(quick)
             self._log.warning(
                 "worker_died", code=code, lived_s=round(lived_s, 1), pause_s=round(pause_s, 2)
             )

@@ -9,8 +9,9 @@
 
 A worker that dies leaves its journal unlocked. Whoever comes by next, the worker that takes its
 place or one that is given its partitions, adopts it: the records in it become suspects for every
-worker of the group here. Other hosts have folders of their own: a record that crashes workers costs
-each host its own crashes before it is convicted there.
+worker of the group here, whatever its device; in a fleet, N begins with the device's label. Other
+hosts have folders of their own: a record that crashes workers costs each host its own crashes
+before it is convicted there.
 """
 
 from __future__ import annotations
@@ -106,15 +107,19 @@ class SuspectFolder:
         if owner != os.getuid():
             raise ConfigError(f"lifecycle.journal_dir: {path} belongs to another user")
 
-    def open_journal(self) -> OwnFiles:
-        """The files of this process, from now on known to be alive.
+    def open_journal(self, device: str = "") -> OwnFiles:
+        """The files of this process, from now on known to be alive. `device`: stands in their
+        names, and so in what is logged of them.
 
         Raises:
             ConfigError: they cannot be made.
         """
+        name = f"{os.getpid()}-{time.monotonic_ns():x}.journal"
+        if device:
+            name = f"{device.replace(':', '-')}-{name}"
         try:
             with self._locked():
-                return OwnFiles(self.path / f"{os.getpid()}-{time.monotonic_ns():x}.journal")
+                return OwnFiles(self.path / name)
         except OSError as error:
             raise ConfigError(f"lifecycle.journal_dir: {self.path}: {error.strerror}") from error
 
@@ -167,6 +172,7 @@ class SuspectFolder:
                 stage=entry.stage.value,
                 records=[f"{at.topic}/{at.partition}/{at.offset}" for at in entry.records[:5]],
                 count=len(entry.records),
+                journal=dead.journal.name,
             )
         if dead.trace:
             self._log.warning("crash_trace", journal=dead.journal.name, trace=dead.trace)

@@ -21,6 +21,7 @@ from workers.health import Health, HealthServer
 from workers.kafka_clients import check_topics
 from workers.lifecycle import Lifecycle, WorkerState
 from workers.logs import get_log
+from workers.seat import ALONE, Seat
 from workers.tasks import Failure
 
 GAUGE_S = 1.0
@@ -35,6 +36,7 @@ class Worker:
         load: loads models and warms them up; called on a thread of its own, before the group is
             joined. May raise ConfigError.
         clock: monotonic seconds.
+        seat: its place in a fleet.
 
     Attributes:
         metrics: this worker's own.
@@ -44,17 +46,23 @@ class Worker:
     """
 
     def __init__(
-        self, settings: Settings, load: Callable[[], Machinery], *, clock: Clock = time.monotonic
+        self,
+        settings: Settings,
+        load: Callable[[], Machinery],
+        *,
+        clock: Clock = time.monotonic,
+        seat: Seat = ALONE,
     ) -> None:
         self._settings = settings
         self._load = load
+        self._seat = seat
         self._time = Time(Anchor.now(clock), clock)
         self._log = get_log("frameloom.worker")
         self.metrics = Metrics(settings.http.top_streams)
         self.http_port: int | None = None
         self.engine_ended = True
         self._lifecycle = Lifecycle(self._entered)
-        self._health = HealthServer(settings.http, self.metrics.registry, self._look)
+        self._health = HealthServer(settings.http, self.metrics.registry, self._look, seat.listener)
         self._parts: Parts | None = None
         loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[None] = loop.create_future()
@@ -89,7 +97,9 @@ class Worker:
     async def _run(self) -> int:
         if self._settings.http.enabled:
             self.http_port = self._health.start()
-            self._log.info("http_listening", host=self._settings.http.host, port=self.http_port)
+            # In a fleet it is the parent's port that is asked.
+            if self._seat is ALONE:
+                self._log.info("http_listening", host=self._settings.http.host, port=self.http_port)
         await self._check_topics()
         machinery = await self._loaded()
         if machinery is None:
@@ -232,7 +242,7 @@ class Worker:
     def _look(self) -> Health:
         """Asked by the health server's threads: reads only what is safe to read there."""
         state, parts = self._lifecycle.state, self._parts
-        details: dict[str, str | int | bool] = {"state": state.value}
+        details: dict[str, object] = {"state": state.value}
         blocked: list[str] = []
         healthy = state is not WorkerState.FAILED
         if parts is not None and state in (WorkerState.RUNNING, WorkerState.DRAINING):

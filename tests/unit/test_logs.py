@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 
 import pytest
 from structlog.testing import capture_logs
@@ -74,3 +75,16 @@ def test_a_flood_of_one_event_is_cut_and_counted() -> None:
         assert lines[-1]["suppressed"] == 100
         log.warn("dead_letter", now=PERIOD_S, reason="x")
         assert "suppressed" not in lines[-1]
+
+
+def test_in_a_fleet_every_line_names_its_device(
+    unconfigured: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(LogSettings(), "cuda:1")
+    get_log("frameloom.test").info("worker_state", state="running")
+    logging.getLogger("library").warning("slow disk")
+    thread = threading.Thread(target=lambda: get_log("frameloom.test").info("from_a_thread"))
+    thread.start()
+    thread.join()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["device"] for line in lines] == ["cuda:1"] * 3

@@ -9,13 +9,13 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline import metrics as table
-from pipeline.metrics import TABLE, Kind, Metrics, markdown
+from pipeline.metrics import DEVICE_TABLE, TABLE, Kind, Metrics, markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def test_names_are_unique_and_say_their_unit() -> None:
-    names = [metric.name for metric in TABLE]
+    names = [metric.name for metric in (*TABLE, *DEVICE_TABLE)]
     assert len(set(names)) == len(names)
     assert all(name.startswith("frameloom_") for name in names)
     assert not [n for n in names if n.endswith(("_ms", "_total", "_us"))]
@@ -23,7 +23,7 @@ def test_names_are_unique_and_say_their_unit() -> None:
 
 def test_every_metric_of_the_module_stands_in_the_table() -> None:
     named = [value for value in vars(table).values() if isinstance(value, table.Metric)]
-    assert set(named) == set(TABLE)
+    assert set(named) == {*TABLE, *DEVICE_TABLE}
 
 
 def test_the_page_is_what_the_table_says() -> None:

@@ -10,7 +10,8 @@ import pytest
 from pipeline.retry import Backoff
 from tests.fakes.clock import VirtualClock
 from workers.logs import get_log
-from workers.supervisor import Patience, Supervisor
+from workers.restart import Patience
+from workers.supervisor import Supervisor
 
 SEGV, TERM, KILL = -signal.SIGSEGV, -signal.SIGTERM, -signal.SIGKILL
 PATIENCE = Patience(Backoff(0.0, 0.0, lambda: 0.0), quick_s=60.0, most_quick=3)

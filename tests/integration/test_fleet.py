@@ -1,0 +1,142 @@
+"""A fleet of real processes: signals, deaths, the parent's page, and no orphan."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from frameloom.children import spawn
+from schemas.settings import HttpSettings, Settings
+from tests.fakes.fleet_child import parent
+from tests.integration.kit import until
+from tests.scenario.worker_process import WorkerProcess, new_files, watched
+
+A, B = "cpu:0", "cpu:1"
+SERVE = f"{A}=serve,{B}=serve"
+
+
+class Fleet(WorkerProcess):
+    """The parent, seen from outside."""
+
+    def pids(self, device: str) -> list[int]:
+        """Of every process that the device had, in order."""
+        return [
+            int(str(line["pid"]))
+            for line in self.events()
+            if line["event"] == "worker_started" and line["device"] == device
+        ]
+
+    def get(self, path: str) -> tuple[int, str]:
+        port = next(
+            int(str(line["port"])) for line in self.events() if line["event"] == "http_listening"
+        )
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+
+@asynccontextmanager
+async def a_fleet(folder: Path, behaviour: str = SERVE) -> AsyncIterator[Fleet]:
+    config, log = new_files(Settings(http=HttpSettings(port=0)), folder)
+    with log.open("wb") as output:
+        process = spawn(parent(config, "cpu,cpu", behaviour), log=output)
+        async with watched(process, log):
+            yield Fleet(process, log)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether it has ended, even if nobody has asked for its exit code yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def test_one_page_and_one_probe_for_all_and_a_signal_for_each(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as fleet:
+        await fleet.until_said("child_runs", times=2)
+        status, page = await asyncio.to_thread(fleet.get, "/metrics")
+        assert status == 200
+        for device in (A, B):
+            assert f'frameloom_free_slots{{device="{device}"}} 2.0' in page
+            assert f'frameloom_device_up{{device="{device}"}} 1.0' in page
+        for path in ("/healthz", "/readyz"):
+            status, body = await asyncio.to_thread(fleet.get, path)
+            devices = json.loads(body)["devices"]
+            assert (status, list(devices)) == (200, [A, B])
+            assert {device["state"] for device in devices.values()} == {"running"}
+        fleet.send(signal.SIGTERM)
+        assert await fleet.ended() == 0
+        assert fleet.times_said("child_told") == 2
+        assert all(is_gone(fleet.pids(device)[0]) for device in (A, B))
+        # A processor's worker must not find its neighbours' GPUs.
+        assert fleet.times_said("child_runs", cuda="") == 2
+
+
+async def test_a_killed_worker_comes_back_and_its_neighbour_stays(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as fleet:
+        await fleet.until_said("child_runs", times=2)
+        (first,), (other,) = fleet.pids(A), fleet.pids(B)
+        os.kill(first, signal.SIGKILL)
+        await fleet.until_said("worker_died", device=A, code=-signal.SIGKILL)
+        await fleet.until_said("child_runs", times=3)
+        _, page = await asyncio.to_thread(fleet.get, "/metrics")
+        assert f'frameloom_device_restarts_total{{device="{A}"}} 1.0' in page
+        assert f'frameloom_device_up{{device="{A}"}} 1.0' in page
+        assert (len(fleet.pids(A)), fleet.pids(B)) == (2, [other])
+        await fleet.drained()
+
+
+async def test_no_orphan_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as fleet:
+        await fleet.until_said("child_runs", times=2)
+        children = [*fleet.pids(A), *fleet.pids(B)]
+        fleet.send(signal.SIGKILL)
+        await fleet.ended()
+        await until(lambda: all(is_gone(pid) for pid in children))
+        # In order: they were told, not killed.
+        assert fleet.times_said("child_told") == 2
+
+
+async def test_a_wrong_setting_in_one_ends_all_with_2(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, f"{A}=serve,{B}=config") as fleet:
+        assert await fleet.ended() == 2
+        assert fleet.said("fleet_stops", device=B)
+        assert all(is_gone(pid) for pid in fleet.pids(A))
+        assert len(fleet.pids(B)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_hurries_and_the_worst_code_is_the_fleets(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with a_fleet(tmp_path, f"{A}=serve,{B}=stay") as fleet:
+        await fleet.until_said("child_runs", times=2)
+        fleet.send(number)
+        await fleet.until_said("child_told", times=2)
+        await fleet.until_said("worker_ended", device=A, code=0)
+        assert fleet.running
+        fleet.send(number)
+        assert await fleet.ended() == 1
+
+
+async def test_a_fleet_without_http_serves_nothing(tmp_path: Path) -> None:
+    config, log = new_files(Settings(http=HttpSettings(enabled=False)), tmp_path)
+    with log.open("wb") as output:
+        process = spawn(parent(config, "cpu", f"{A}=config"), log=output)
+        async with watched(process, log) as fleet:
+            assert await fleet.ended() == 2
+            assert not fleet.said("http_listening")
