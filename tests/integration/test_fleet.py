@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import os
 import signal
@@ -11,41 +10,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from frameloom.children import spawn
 from schemas.settings import HttpSettings, Settings
 from tests.fakes.fleet_child import parent
 from tests.integration.kit import until
-from tests.scenario.worker_process import WorkerProcess, new_files, watched
+from tests.scenario.fleet_process import Fleet, is_gone
+from tests.scenario.worker_process import new_files, watched
 
 A, B = "cpu:0", "cpu:1"
 SERVE = f"{A}=serve,{B}=serve"
-
-
-class Fleet(WorkerProcess):
-    """The parent, seen from outside."""
-
-    def pids(self, device: str) -> list[int]:
-        """Of every process that the device had, in order."""
-        return [
-            int(str(line["pid"]))
-            for line in self.events()
-            if line["event"] == "worker_started" and line["device"] == device
-        ]
-
-    def get(self, path: str) -> tuple[int, str]:
-        port = next(
-            int(str(line["port"])) for line in self.events() if line["event"] == "http_listening"
-        )
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
 
 
 @asynccontextmanager
@@ -55,14 +30,6 @@ async def a_fleet(folder: Path, behaviour: str = SERVE) -> AsyncIterator[Fleet]:
         process = spawn(parent(config, "cpu,cpu", behaviour), log=output)
         async with watched(process, log):
             yield Fleet(process, log)
-
-
-def is_gone(pid: int) -> bool:
-    """Whether it has ended, even if nobody has asked for its exit code yet."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def test_one_page_and_one_probe_for_all_and_a_signal_for_each(tmp_path: Path) -> None:
