@@ -66,7 +66,8 @@ def _says_device(device: str) -> structlog.types.Processor:
     def add(
         _logger: object, _method: str, line: structlog.types.EventDict
     ) -> structlog.types.EventDict:
-        line.setdefault("device", device)
+        # In place of what one line may say: the only device that its process sees.
+        line["device"] = device
         return line
 
     return add
