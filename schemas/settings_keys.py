@@ -301,7 +301,7 @@ class ClaimCheckSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much may be in flight. Partitions pause beyond it; nothing is dropped.
+    """How much may be in flight, in each process. Partitions pause beyond it; nothing is dropped.
 
     Attributes:
         max_items: frames admitted and not yet answered.
