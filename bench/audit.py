@@ -111,7 +111,7 @@ async def fill(plan: Plan) -> Topics:
 def audit(plan: Plan, topics: Topics) -> Cost:
     """Run the command and ask the operating system what it took."""
     began = time.monotonic()
-    process = subprocess.Popen(  # noqa: S603
+    process = subprocess.Popen(
         [
             sys.executable, "-m", "frameloom", "audit", "--json", "--through", "end",
             "--bootstrap", plan.bootstrap, "--input", topics.input, "--output", topics.output,

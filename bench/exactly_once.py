@@ -89,7 +89,7 @@ class EchoEngine:
     def drain(self) -> None:
         self.state = EngineState.DRAINING
 
-    def stop(self, timeout_s: float) -> bool:  # noqa: ARG002
+    def stop(self, timeout_s: float) -> bool:  # noqa: ARG002 (the protocol's)
         self.state = EngineState.STOPPED
         return True
 
@@ -100,7 +100,7 @@ class EchoEngine:
 def machinery() -> Machinery:
     """Loads nothing."""
 
-    def make_engine(deliver: Deliver, fail: Fail) -> EnginePort:  # noqa: ARG001
+    def make_engine(deliver: Deliver, fail: Fail) -> EnginePort:  # noqa: ARG001 (the protocol's)
         return EchoEngine(deliver)
 
     return Machinery(make_engine, {"default": MODEL})

@@ -33,22 +33,22 @@ class _Event:
 class HostRuntime:
     """Implements `CudaRuntime` in main memory."""
 
-    def stream(self, kind: str, *, high_priority: bool = False) -> CudaStream:  # noqa: ARG002
+    def stream(self, kind: str, *, high_priority: bool = False) -> CudaStream:  # noqa: ARG002 (the protocol's)
         return _Stream()
 
     def event(self) -> CudaEvent:
         return _Event()
 
-    def record(self, event: CudaEvent, stream: CudaStream) -> None:  # noqa: ARG002
+    def record(self, event: CudaEvent, stream: CudaStream) -> None:  # noqa: ARG002 (the protocol's)
         cast("_Event", event).at = time.monotonic()
 
     def elapsed_s(self, start: CudaEvent, end: CudaEvent) -> float:
         return cast("_Event", end).at - cast("_Event", start).at
 
-    def on(self, stream: CudaStream) -> AbstractContextManager[object]:  # noqa: ARG002
+    def on(self, stream: CudaStream) -> AbstractContextManager[object]:  # noqa: ARG002 (the protocol's)
         return nullcontext()
 
-    def named(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
+    def named(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002 (the protocol's)
         return nullcontext()
 
     def device_buffer(self, nbytes: int) -> torch.Tensor:

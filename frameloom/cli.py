@@ -70,14 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _plain(error: FrameloomError) -> str:
-    from rich.markup import escape  # noqa: PLC0415
+    from rich.markup import escape
 
     return escape(str(error))
 
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import version
 
         out.print(f"frameloom {version('frameloom')}", markup=False)
         raise typer.Exit
@@ -123,16 +123,16 @@ def worker(
     """Run the detection worker until SIGTERM or Ctrl-C, then drain."""
     settings = settings_of(config, bootstrap, overrides)
     if devices is not None:
-        from frameloom.fleet import run_devices  # noqa: PLC0415
+        from frameloom.fleet import run_devices
 
         raise typer.Exit(run_devices(devices, settings, config, bootstrap, overrides or ()))
     if restart:
-        from frameloom.supervise import supervise_worker  # noqa: PLC0415
+        from frameloom.supervise import supervise_worker
 
         raise typer.Exit(supervise_worker(settings.log, config, bootstrap, overrides or ()))
     rest_idle_threads()
-    from workers.detect import run_worker  # noqa: PLC0415
-    from workers.seat import take_seat  # noqa: PLC0415
+    from workers.detect import run_worker
+    from workers.seat import take_seat
 
     raise typer.Exit(run_worker(settings, seat=take_seat(seat_device, seat_listener)))
 
@@ -144,7 +144,7 @@ def broker(
     json: JsonOption = False,
 ) -> None:
     """Run the embedded broker in the foreground (memory only: for trying things out)."""
-    from frameloom.broker import EmbeddedBroker  # noqa: PLC0415
+    from frameloom.broker import EmbeddedBroker
 
     with sigterm_interrupts(), EmbeddedBroker(port or None) as embedded:
         address = embedded.bootstrap_servers
@@ -177,8 +177,8 @@ def demo(
 ) -> None:
     """See it work: broker, producers, worker, a report and an annotated contact sheet."""
     rest_idle_threads()
-    from frameloom.demo import DemoOptions, demo_exit_code, run_demo  # noqa: PLC0415
-    from frameloom.demo_screen import show_report  # noqa: PLC0415
+    from frameloom.demo import DemoOptions, demo_exit_code, run_demo
+    from frameloom.demo_screen import show_report
 
     options = DemoOptions(streams=streams, seconds=seconds, model=model, folder=folder, seed=seed)
     report = run(run_demo(options))

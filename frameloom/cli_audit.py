@@ -93,8 +93,8 @@ def audit(
     json: JsonOption = False,
 ) -> None:
     """Prove that every record of the input was answered once and in order; fail if not."""
-    from frameloom.audit import Through  # noqa: PLC0415
-    from frameloom.scan import Isolation  # noqa: PLC0415
+    from frameloom.audit import Through
+    from frameloom.scan import Isolation
 
     settings = settings_of(config, bootstrap)
     topics = _topics(input_, output, dead_letter, route)
@@ -132,7 +132,7 @@ def _topics(
         raise ConfigError("--input, --output and --dead-letter go together")
     if route:
         raise ConfigError("--route and --input exclude each other")
-    from schemas.settings import RouteSettings  # noqa: PLC0415
+    from schemas.settings import RouteSettings
 
     return RouteSettings(input=input_, output=output, dead_letter=dead_letter)
 
@@ -149,8 +149,8 @@ def _with_group(settings: Settings, group: str | None) -> Settings:
 def _plans(
     settings: Settings, topics: RouteSettings | None, names: list[str] | None
 ) -> list[AuditPlan]:
-    from frameloom.audit import AuditPlan  # noqa: PLC0415
-    from schemas.settings import Order  # noqa: PLC0415
+    from frameloom.audit import AuditPlan
+    from schemas.settings import Order
 
     known = {each.name: each for each in settings.routes}
     for name in names or []:
@@ -187,10 +187,10 @@ def _is_number(text: str) -> bool:
 
 
 def _run(plan: AuditPlan, *, show_progress: bool) -> Report:
-    from rich.progress import Progress, TaskID, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress, TaskID, TimeElapsedColumn
 
-    from frameloom.audit import Progress as Step  # noqa: PLC0415
-    from frameloom.audit import audit as audit_  # noqa: PLC0415
+    from frameloom.audit import Progress as Step
+    from frameloom.audit import audit as audit_
 
     columns = (*Progress.get_default_columns(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not show_progress) as bar:
@@ -205,8 +205,8 @@ def _run(plan: AuditPlan, *, show_progress: bool) -> Report:
 
 
 def _print(report: Report, max_listed: int) -> None:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     spans = ", ".join(f"{p}: {s.begin}-{s.end}" for p, s in sorted(report.ranges.items()))
     out.print(f"{report.topic}  offsets {spans}", markup=False, soft_wrap=True)

@@ -67,10 +67,10 @@ async def _follow(
     folder: Path | None,
     timeout: float | None,  # noqa: ASYNC109  (of silence, not of this call)
 ) -> None:
-    from contextlib import AsyncExitStack  # noqa: PLC0415
+    from contextlib import AsyncExitStack
 
-    from frameloom.consume import Annotator, Unreadable, json_of, results, row_of  # noqa: PLC0415
-    from frameloom.reader import RecordFetcher, TopicReader  # noqa: PLC0415
+    from frameloom.consume import Annotator, Unreadable, json_of, results, row_of
+    from frameloom.reader import RecordFetcher, TopicReader
 
     async with AsyncExitStack() as stack:
         reader = TopicReader(settings.kafka, topic, from_start=from_start)
@@ -106,7 +106,7 @@ class _View:
             print_json(document)
         else:
             if self.shown == 0:
-                from frameloom.consume import COLUMNS  # noqa: PLC0415
+                from frameloom.consume import COLUMNS
 
                 out.print(self._line(COLUMNS), style="bold", markup=False, soft_wrap=True)
             out.print(self._line(row), markup=False, soft_wrap=True)

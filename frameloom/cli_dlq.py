@@ -82,7 +82,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show one dead letter: why, its headers, its first bytes."""
-    from frameloom.dlq import (  # noqa: PLC0415
+    from frameloom.dlq import (
         hexdump,
         parse_coordinates,
         picture_of,
@@ -117,8 +117,8 @@ def _save(option: str, path: Path, data: bytes | memoryview) -> None:
 
 
 async def _read(kafka: KafkaSettings, topics: list[str]) -> list[DeadLetter]:
-    from frameloom.dlq import read_dead_letter  # noqa: PLC0415
-    from frameloom.reader import TopicReader  # noqa: PLC0415
+    from frameloom.dlq import read_dead_letter
+    from frameloom.reader import TopicReader
 
     async with TopicReader(kafka, *topics, from_start=True) as reader:
         # Only the headers are kept: values may be megabytes each.
@@ -127,7 +127,7 @@ async def _read(kafka: KafkaSettings, topics: list[str]) -> list[DeadLetter]:
 
 
 async def _fetch(kafka: KafkaSettings, coordinates: Coordinates) -> RawRecord:
-    from frameloom.reader import RecordFetcher, require_partition  # noqa: PLC0415
+    from frameloom.reader import RecordFetcher, require_partition
 
     await require_partition(kafka, coordinates)
     async with RecordFetcher(kafka) as fetcher:
@@ -135,8 +135,8 @@ async def _fetch(kafka: KafkaSettings, coordinates: Coordinates) -> RawRecord:
 
 
 def _print_table(letters: list[DeadLetter]) -> None:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table()
     # What `dlq show` takes is never cut short; the others shrink where the terminal is narrow.

@@ -42,9 +42,9 @@ def letter_filter(
     source: str | None = None,
 ) -> LetterFilter:
     """What the options ask for. Raises ConfigError where they make no sense."""
-    from frameloom.dlq import LetterFilter, parse_coordinates  # noqa: PLC0415
-    from frameloom.instants import parse_instant  # noqa: PLC0415
-    from schemas.errors import Reason  # noqa: PLC0415
+    from frameloom.dlq import LetterFilter, parse_coordinates
+    from frameloom.instants import parse_instant
+    from schemas.errors import Reason
 
     if reason is not None and reason not in set(Reason):
         raise ConfigError(f"--reason {reason}: known are {', '.join(Reason)}")

@@ -50,7 +50,7 @@ def replay(
     """
     wanted = letter_filter(reason=reason, stream=stream, since=since, until=until, source=source)
     settings = settings_of(config, bootstrap)
-    from frameloom.dlq_replay import ReplayPlan  # noqa: PLC0415
+    from frameloom.dlq_replay import ReplayPlan
 
     tally = _Tally(json=json, dry_run=dry_run)
     plan = ReplayPlan(
@@ -72,9 +72,9 @@ def replay(
 
 
 async def _replay(plan: ReplayPlan, tally: _Tally) -> None:
-    from contextlib import aclosing  # noqa: PLC0415
+    from contextlib import aclosing
 
-    from frameloom.dlq_replay import replay as replay_  # noqa: PLC0415
+    from frameloom.dlq_replay import replay as replay_
 
     async with aclosing(replay_(plan)) as replays:
         async for each in replays:

@@ -53,8 +53,8 @@ def doctor(
     Exit code 0: no problem (there may be warnings), 1: problems, 2: the settings cannot be read.
     """
     rest_idle_threads()
-    from frameloom.doctor import Plan  # noqa: PLC0415
-    from frameloom.doctor_finding import State, worst  # noqa: PLC0415
+    from frameloom.doctor import Plan
+    from frameloom.doctor_finding import State, worst
 
     try:
         settings = settings_of(config, bootstrap, overrides)
@@ -74,7 +74,7 @@ def doctor(
 
 
 async def _collect(plan: Plan, *, quiet: bool) -> list[Finding]:
-    from frameloom.doctor import diagnose  # noqa: PLC0415
+    from frameloom.doctor import diagnose
 
     if quiet:
         return [finding async for finding in diagnose(plan)]
@@ -87,8 +87,8 @@ async def _collect(plan: Plan, *, quiet: bool) -> list[Finding]:
 
 
 def _print_table(findings: list[Finding]) -> None:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table("check", "state", "what is so")
     for each in findings:

@@ -64,8 +64,8 @@ def export(
     wanted = _shapes(settings_of(config), shapes or [], max_batch)
     rest_idle_threads()
     err.print("loading the weights ...")
-    from pipeline.backend_files import Loading, judge, load_exported  # noqa: PLC0415
-    from pipeline.export import ExportOrder, export_model  # noqa: PLC0415
+    from pipeline.backend_files import Loading, judge, load_exported
+    from pipeline.export import ExportOrder, export_model
 
     order = ExportOrder(model, format_, wanted, half=half, dynamic=dynamic)
     info = export_model(order, target)

@@ -201,13 +201,13 @@ def produce(
     if cut is not None:
         _check_segments(form, fps, sample_every, sample_fps, adaptive=adaptive)
 
-    from frameloom.cli_produce_screen import conclude, with_progress  # noqa: PLC0415
-    from frameloom.live_reader import LiveOptions  # noqa: PLC0415
-    from frameloom.network import NetworkOptions  # noqa: PLC0415
-    from frameloom.open_sources import SourceOptions, open_sources  # noqa: PLC0415
-    from frameloom.produce import check_loop, name_streams  # noqa: PLC0415
-    from frameloom.sender import ProduceOptions  # noqa: PLC0415
-    from frameloom.tally import Tally  # noqa: PLC0415
+    from frameloom.cli_produce_screen import conclude, with_progress
+    from frameloom.live_reader import LiveOptions
+    from frameloom.network import NetworkOptions
+    from frameloom.open_sources import SourceOptions, open_sources
+    from frameloom.produce import check_loop, name_streams
+    from frameloom.sender import ProduceOptions
+    from frameloom.tally import Tally
 
     network = NetworkOptions(
         timeout_s=seconds(timeout, "--timeout", least=0.5, most=3600.0),
@@ -259,7 +259,7 @@ def _shelf(form: Form, folder: Path | None, prefix: str | None) -> ClaimShelf | 
         return None
     if form is Form.BARE:
         raise ConfigError("--bare: a picture alone cannot be claimed; leave out --bare")
-    from frameloom.claim_shelf import ClaimShelf  # noqa: PLC0415
+    from frameloom.claim_shelf import ClaimShelf
 
     make_folder("--claim-dir", folder)
     try:
@@ -271,8 +271,8 @@ def _shelf(form: Form, folder: Path | None, prefix: str | None) -> ClaimShelf | 
 def _cut(segment: str | None, limits: LimitSettings) -> SegmentOptions | None:
     if segment is None:
         return None
-    from frameloom.segment_cut import SegmentBounds  # noqa: PLC0415
-    from frameloom.segments import SegmentOptions  # noqa: PLC0415
+    from frameloom.segment_cut import SegmentBounds
+    from frameloom.segments import SegmentOptions
 
     most_s = limits.max_segment_ms / 1000
     target_s = seconds(segment, "--segment", least=0.1, most=most_s)

@@ -22,7 +22,7 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Create the input, output and dead-letter topics of all routes; existing ones stay."""
-    from frameloom.topics import create_route_topics  # noqa: PLC0415
+    from frameloom.topics import create_route_topics
 
     settings = settings_of(config, bootstrap)
     topics = run(create_route_topics(settings, partitions=partitions, replication=replication))
@@ -39,9 +39,9 @@ def list_(
     config: ConfigOption = None, bootstrap: BootstrapOption = None, json: JsonOption = False
 ) -> None:
     """List the routes' topics, there or missing, and what else the broker has."""
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from frameloom.topics import list_route_topics  # noqa: PLC0415
+    from frameloom.topics import list_route_topics
 
     topics = run(list_route_topics(settings_of(config, bootstrap)))
     if json:

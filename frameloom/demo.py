@@ -113,7 +113,7 @@ async def _calibrate(
     """Measure, choose the rates and say so. Also the model's labels."""
     # Here, not at the top: torch takes seconds to import and `--help` must not.
     err.print("loading the model (the first time it is exported and measured, too) ...")
-    from frameloom import demo_calibration as calibrating  # noqa: PLC0415
+    from frameloom import demo_calibration as calibrating
 
     measured = await _with_progress(
         "measuring decoder and model",

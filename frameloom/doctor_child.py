@@ -28,8 +28,8 @@ def opencv(settings: Settings) -> Iterator[Finding]:
     """Every worker decodes with it in the end, whatever comes first."""
     del settings
     try:
-        import cv2  # noqa: PLC0415
-        import numpy as np  # noqa: PLC0415
+        import cv2
+        import numpy as np
     except ImportError as error:
         yield problem("opencv", f"cannot be imported: {error}", "pip install opencv-python")
         return
@@ -63,7 +63,7 @@ def dali(settings: Settings) -> Iterator[Finding]:
     report = problem if wanted == "dali" else warning
     install = "pip install 'frameloom[dali]' (Linux), or set device.decoder: opencv"
     try:
-        import nvidia.dali as library  # noqa: PLC0415
+        import nvidia.dali as library
     except ImportError as error:
         yield report("dali", f"is not installed ({error}); OpenCV decodes instead", install)
         return
@@ -82,16 +82,16 @@ def dali(settings: Settings) -> Iterator[Finding]:
 
 def _decode_with_dali(device: str) -> str:
     """What is wrong with a picture that it decoded; empty when nothing is."""
-    import cv2  # noqa: PLC0415
-    import numpy as np  # noqa: PLC0415
-    import torch  # noqa: PLC0415
+    import cv2
+    import numpy as np
+    import torch
 
-    from pipeline.bucket import Bucket  # noqa: PLC0415
-    from pipeline.decode_dali import DaliDecoder  # noqa: PLC0415
-    from pipeline.item import Coordinates, Header, Item  # noqa: PLC0415
-    from pipeline.letterbox import letterbox  # noqa: PLC0415
-    from pipeline.model import find_device  # noqa: PLC0415
-    from schemas.frame import Encoding, FrameMessage  # noqa: PLC0415
+    from pipeline.bucket import Bucket
+    from pipeline.decode_dali import DaliDecoder
+    from pipeline.item import Coordinates, Header, Item
+    from pipeline.letterbox import letterbox
+    from pipeline.model import find_device
+    from schemas.frame import Encoding, FrameMessage
 
     where = find_device(device)
     width, height = _SAMPLE
@@ -127,9 +127,9 @@ def _decode_with_dali(device: str) -> str:
 def device(settings: Settings) -> Iterator[Finding]:
     """What the model would run on."""
     try:
-        import torch  # noqa: PLC0415
+        import torch
 
-        from pipeline.model import find_device  # noqa: PLC0415
+        from pipeline.model import find_device
     except ImportError as error:
         yield problem("device", f"torch cannot be imported: {error}", "pip install -e .")
         return

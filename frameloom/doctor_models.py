@@ -65,9 +65,9 @@ def _absent(check: str, path: Path) -> Finding:
 
 def _readable(check: str, settings: Settings, route: RouteSettings) -> Finding:
     """Raises ConfigError."""
-    from pipeline.backend_model import check_strides  # noqa: PLC0415
-    from pipeline.checkpoint import read_checkpoint  # noqa: PLC0415
-    from workers.assembly import bucket_table  # noqa: PLC0415
+    from pipeline.backend_model import check_strides
+    from pipeline.checkpoint import read_checkpoint
+    from workers.assembly import bucket_table
 
     buckets = bucket_table(route).buckets
     if Path(route.model).suffix == ".pt":
@@ -91,8 +91,8 @@ def _readable(check: str, settings: Settings, route: RouteSettings) -> Finding:
 
 def _exported(settings: Settings, route: RouteSettings) -> tuple[str, str, Mapping[int, str], int]:
     """Name, digest, labels and stride of an exported file. Raises ConfigError."""
-    from pipeline.backend_files import Loading, load_exported  # noqa: PLC0415
-    from workers.assembly import bucket_table  # noqa: PLC0415
+    from pipeline.backend_files import Loading, load_exported
+    from workers.assembly import bucket_table
 
     loading = Loading(device=settings.device.name, conf=route.conf, iou=route.iou, threads=1)
     model = load_exported(Path(route.model), loading)
@@ -103,7 +103,7 @@ def _exported(settings: Settings, route: RouteSettings) -> tuple[str, str, Mappi
 
 def _cache(settings: Settings) -> Finding:
     """Where exported files and choices of backends are kept."""
-    from pipeline.model_cache import default_folder  # noqa: PLC0415
+    from pipeline.model_cache import default_folder
 
     chosen = settings.device.model_cache_dir
     folder = default_folder() if chosen is None else Path(chosen)

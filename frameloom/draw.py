@@ -53,7 +53,7 @@ def font_of(size: int) -> ImageFont.FreeTypeFont:
     """Pillow's own typeface at `size` pixels, ≥ 1: there on every machine, Latin letters only."""
     font = ImageFont.load_default(size)
     if not isinstance(font, ImageFont.FreeTypeFont):
-        raise RuntimeError("this Pillow was built without FreeType")  # noqa: TRY004
+        raise RuntimeError("this Pillow was built without FreeType")  # noqa: TRY004 (of the installation, not of a caller)
     return font
 
 

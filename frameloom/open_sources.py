@@ -116,7 +116,7 @@ def _files(path: Path, loose: list[Path], options: SourceOptions) -> list[AnySou
 def _watched(path: Path, options: SourceOptions) -> FileFeed:
     if sys.platform != "linux":
         raise ConfigError("--watch needs Linux: other kernels do not say when a file is complete")
-    from frameloom.watch import WatchedPaths  # noqa: PLC0415 (its library is for Linux only)
+    from frameloom.watch import WatchedPaths
 
     suffixes = PICTURE_SUFFIXES | VIDEO_SUFFIXES
     names = WatchedPaths(path, suffixes, existing=options.existing)

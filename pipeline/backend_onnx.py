@@ -102,7 +102,7 @@ class OnnxRunner:
 
 def _library(path: Path) -> Any:
     try:
-        import onnxruntime  # noqa: PLC0415
+        import onnxruntime  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise ConfigError(
             f"model {path}: ONNX Runtime is not installed (pip install 'frameloom[backends]')"

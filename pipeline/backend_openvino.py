@@ -100,7 +100,7 @@ def compile_options(threads: int) -> dict[str, Any]:
 
 def _library(path: Path) -> Any:
     try:
-        import openvino  # noqa: PLC0415
+        import openvino  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise ConfigError(
             f"model {path}: OpenVINO is not installed (pip install 'frameloom[backends]')"

@@ -89,7 +89,7 @@ class TorchCuda:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def stream(self, kind: str, *, high_priority: bool = False) -> CudaStream:  # noqa: ARG002
+    def stream(self, kind: str, *, high_priority: bool = False) -> CudaStream:  # noqa: ARG002 (`kind` is for fakes)
         # Numbers below 0 are of higher priority; those beyond the device's range become its best.
         stream = torch.cuda.Stream(self._device, priority=-5 if high_priority else 0)
         return cast("CudaStream", stream)

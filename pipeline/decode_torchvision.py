@@ -100,7 +100,7 @@ class TorchvisionDecoder:
         try:
             if self._device.type == "cuda":
                 return torch.ops.image.decode_jpegs_cuda(encoded, _RGB, self._device)
-            return [torch.ops.image.decode_jpeg(each, _RGB, False) for each in encoded]  # noqa: FBT003
+            return [torch.ops.image.decode_jpeg(each, _RGB, False) for each in encoded]  # noqa: FBT003 (takes no keywords)
         except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise
         except RuntimeError:

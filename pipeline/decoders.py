@@ -115,7 +115,7 @@ def fills_gpu(decoder: Decoder) -> bool:
 
 def _dali_ladder(threads: int, device: torch.device, hw_decoder_load: float) -> LadderDecoder:
     # Imported here because DALI is published for Linux only.
-    from pipeline.decode_dali import DaliDecoder  # noqa: PLC0415
+    from pipeline.decode_dali import DaliDecoder  # noqa: PLC0415 (an extra)
 
     opencv = OpenCvDecoder(threads=threads)
     if device.type != "cuda":

@@ -256,8 +256,8 @@ def _put_in_place(made: Path, out: Path) -> None:
         if not out.name.endswith(FOLDER_END):
             raise ConfigError(f"{out}: is a folder")
         aside = Path(tempfile.mkdtemp(dir=out.parent, prefix=".replaced-"))
-        os.replace(out, aside / out.name)  # noqa: PTH105 - pairs with the one below
-        os.replace(made, out)  # noqa: PTH105
+        os.replace(out, aside / out.name)  # noqa: PTH105 (reads like the next)
+        os.replace(made, out)  # noqa: PTH105 (reads like the one before)
         shutil.rmtree(aside, ignore_errors=True)
         return
     made.replace(out)

@@ -39,8 +39,8 @@ class Unguarded:
 
     def inside(
         self,
-        stage: Stage,  # noqa: ARG002
-        items: Sequence[Located],  # noqa: ARG002
+        stage: Stage,  # noqa: ARG002 (the protocol's)
+        items: Sequence[Located],  # noqa: ARG002 (the protocol's)
     ) -> AbstractContextManager[None]:
         """Anybody may go in."""
         return nullcontext()

@@ -44,7 +44,7 @@ class FixedPolicy:
     min_wait_s: float = 0.0
     idle_launch: bool = False
 
-    def wait_s(self, interval_s: float | None, service_s: float) -> float:  # noqa: ARG002
+    def wait_s(self, interval_s: float | None, service_s: float) -> float:  # noqa: ARG002 (the protocol's)
         return self.max_wait_s
 
 
@@ -56,7 +56,7 @@ class ConstantPolicy:
     min_wait_s: float
     idle_launch: bool = True
 
-    def wait_s(self, interval_s: float | None, service_s: float) -> float:  # noqa: ARG002
+    def wait_s(self, interval_s: float | None, service_s: float) -> float:  # noqa: ARG002 (the protocol's)
         return self.constant_s
 
 

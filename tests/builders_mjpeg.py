@@ -55,7 +55,7 @@ def mjpeg_camera(camera: MjpegCamera) -> Iterator[MjpegCamera]:
                 camera.served += 1
                 camera.stopping.wait(1 / camera.fps)
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 (named by the base)
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -121,7 +121,7 @@ class RtspCamera:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _spawn(self, target: object, *arguments: object) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type]
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -219,7 +219,7 @@ def rtsp_camera(camera: RtspCamera) -> Iterator[RtspCamera]:
 
 def _read_request(requests: object) -> tuple[str, str, dict[str, str]] | None:
     lines: list[str] = []
-    for raw in requests:  # type: ignore[attr-defined]
+    for raw in requests:
         line = raw.decode("latin-1").strip()
         if not line:
             break

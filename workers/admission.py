@@ -110,7 +110,7 @@ class Admission:
             return self._admit_picture(ticket, frame)
         except PoisonError as error:
             return Settled(ticket, self._writer.dead_letter(ticket, error))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 (one record's, not the worker's)
             return self._unforeseen(ticket, error)
 
     def admit_fetched(self, ticket: Ticket, got: memoryview | PoisonError) -> Admitted | Settled:
@@ -128,7 +128,7 @@ class Admission:
             return self._admit_picture(ticket, frame)
         except PoisonError as error:
             return Settled(ticket, self._writer.dead_letter(ticket, error))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 (one record's, not the worker's)
             return self._unforeseen(ticket, error)
 
     def admit_frame(self, segment: Segment, decoded: SegmentFrame) -> Admitted | Settled:
@@ -145,7 +145,7 @@ class Admission:
             return self._answered_unseen(ticket, frame) or self._admit_picture(ticket, frame)
         except PoisonError as error:
             return Settled(ticket, self._writer.dead_letter(ticket, error))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 (one record's, not the worker's)
             return self._unforeseen(ticket, error)
 
     def refuse_rest(self, segment: Segment, error: PoisonError) -> Settled:

@@ -139,7 +139,7 @@ def assemble(
 
     receipts = Receipts(
         # Delivery is made below, because it needs the sink.
-        is_live=lambda answer: delivery.is_live(answer),  # noqa: PLW0108
+        is_live=lambda answer: delivery.is_live(answer),  # noqa: PLW0108 (made later)
         acknowledged=acknowledged,
         dropped=lambda answer: delivery.abandon(answer.ticket),
         too_large=lambda answer, error: writer.dead_letter(answer.ticket, error),
@@ -149,9 +149,9 @@ def assemble(
     if exactly_once:
         # The source is made below, because it needs delivery.
         ties = Ties(
-            committed=lambda partition: source.committed(partition),  # noqa: PLW0108
-            admit=lambda partition, offset: source.admit(partition, offset),  # noqa: PLW0108
-            lost=lambda partition: source.disown(partition),  # noqa: PLW0108
+            committed=lambda partition: source.committed(partition),  # noqa: PLW0108 (made later)
+            admit=lambda partition, offset: source.admit(partition, offset),  # noqa: PLW0108 (made later)
+            lost=lambda partition: source.disown(partition),  # noqa: PLW0108 (made later)
             receipts=receipts,
         )
         transactions = KafkaTransactions(settings, topics, ties, tasks, metrics, log, time.clock)

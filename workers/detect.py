@@ -124,7 +124,7 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
     """What the worker is made with."""
 
     def make_engine(deliver: Deliver, fail: Fail) -> EnginePort:
-        from pipeline.devices import make_device  # noqa: PLC0415
+        from pipeline.devices import make_device
 
         surface = Surface()
         # Watched from here on: loading and warming up may take longer than any frame.
@@ -148,8 +148,8 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
 
 
 def _load_route(settings: Settings, route: RouteSettings, device: str, log: Log) -> Model:
-    from pipeline.backends import open_model  # noqa: PLC0415
-    from pipeline.devices import with_graphs  # noqa: PLC0415
+    from pipeline.backends import open_model
+    from pipeline.devices import with_graphs
 
     opened = open_model(model_order(settings, route, device))
     for warning in opened.warnings:
@@ -166,8 +166,8 @@ def _load_route(settings: Settings, route: RouteSettings, device: str, log: Log)
 
 def model_order(settings: Settings, route: RouteSettings, device: str) -> ModelOrder:
     """What a route asks of its model."""
-    from pipeline.backend_files import Loading  # noqa: PLC0415
-    from pipeline.backends import ModelOrder  # noqa: PLC0415
+    from pipeline.backend_files import Loading
+    from pipeline.backends import ModelOrder
 
     cache = settings.device.model_cache_dir
     return ModelOrder(
@@ -183,8 +183,8 @@ def model_order(settings: Settings, route: RouteSettings, device: str) -> ModelO
 
 
 def _lane(settings: Settings, route: RouteSettings, model: Model) -> Lane:
-    from pipeline.decoders import fills_gpu, make_decoder  # noqa: PLC0415
-    from pipeline.postprocess import YoloPostprocessor  # noqa: PLC0415
+    from pipeline.decoders import fills_gpu, make_decoder
+    from pipeline.postprocess import YoloPostprocessor
 
     threads = settings.device.decode_threads or len(os.sched_getaffinity(0))
     decoder = make_decoder(

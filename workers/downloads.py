@@ -175,7 +175,7 @@ class Downloads:
             data = await self._fetcher.fetch(claim, lambda: self._turns.of(ticket.stream))
         except PoisonError as error:
             return error
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 (one record's, not the worker's)
             # One claim must not end the worker, or it would end every worker after this one.
             self._log.exception("claim_failed", source=str(ticket.coordinates))
             return fault(Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}")

@@ -143,5 +143,5 @@ class _QuietHandler(WSGIRequestHandler):
     timeout = 10.0
     """Seconds that a silent client may hold a thread."""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (named by the base)
         """Probes come every few seconds: no line for each."""

@@ -292,7 +292,7 @@ async def create_topics(kafka: KafkaSettings, specs: Iterable[TopicSpec]) -> lis
             response: Any = await admin.create_topics([_new_topic(s) for s in wanted.values()])
             created = [name for name, code, *_ in response.topic_errors if _created(name, code)]
             # The broker sends no word of it, so it has to be asked.
-            while not set(wanted) <= set(await admin.list_topics()):  # noqa: ASYNC110
+            while not set(wanted) <= set(await admin.list_topics()):  # noqa: ASYNC110 (the broker rings no bell)
                 await asyncio.sleep(LOOK_AGAIN_S)
     except (TimeoutError, KafkaError) as error:
         where = kafka.bootstrap_servers

@@ -248,7 +248,7 @@ async def _apis(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]]:
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
             async with asyncio.timeout(_STEP_S):
                 connection: Any = await create_conn(host, int(port), **arguments)
-            versions: Mapping[int, tuple[int, int]] = connection._versions  # noqa: SLF001
+            versions: Mapping[int, tuple[int, int]] = connection._versions  # noqa: SLF001 (nowhere else)
             connection.close()
             return dict(versions)
     return {}

@@ -28,8 +28,8 @@ class Producer(AIOKafkaProducer):
         """See the library's."""
         acknowledged = await super().send_batch(batch, topic, partition=partition)
         at = TopicPartition(topic, partition)
-        for waiting in self._message_accumulator._batches.get(at, ()):  # noqa: SLF001
-            waiting._drain_waiter.add_done_callback(_retrieve)  # noqa: SLF001
+        for waiting in self._message_accumulator._batches.get(at, ()):  # noqa: SLF001 (nowhere else)
+            waiting._drain_waiter.add_done_callback(_retrieve)  # noqa: SLF001 (nowhere else)
         return acknowledged
 
     async def begin_transaction(self) -> None:

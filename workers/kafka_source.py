@@ -392,7 +392,7 @@ class _Listener(ConsumerRebalanceListener):
     ) -> None:
         try:
             await self._source.revoke(revoked)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 (the library only logs it)
             self._source.fail(FatalError(f"revoke: {type(error).__name__}: {error}"))
 
     async def on_partitions_assigned(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -400,7 +400,7 @@ class _Listener(ConsumerRebalanceListener):
     ) -> None:
         try:
             await self._source.assign(assigned)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 (the library only logs it)
             self._source.fail(FatalError(f"assign: {type(error).__name__}: {error}"))
 
 

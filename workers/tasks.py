@@ -59,6 +59,6 @@ class Tasks:
             await work
         except (FatalError, ConfigError) as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 (the boundary of a task)
             self._log.exception("task_failed", task=name)
             self._fail(FatalError(f"{name}: {type(error).__name__}: {error}"))

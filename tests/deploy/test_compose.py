@@ -66,7 +66,7 @@ def test_our_containers_have_few_rights_and_bounds(name: str) -> None:
     assert service["user"] == "10001:10001"
     assert service["read_only"] is True
     assert service["init"] is True
-    assert [tmpfs.split(":")[0] for tmpfs in service["tmpfs"]] == ["/tmp"]  # noqa: S108
+    assert [tmpfs.split(":")[0] for tmpfs in service["tmpfs"]] == ["/tmp"]  # noqa: S108 (in the container)
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert {"mem_limit", "cpus", "pids_limit"} <= service.keys()

@@ -16,7 +16,7 @@ class FakeBatch:
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     closed: bool = False
 
-    def append(self, *, timestamp: None, key: bytes | None, value: bytes | None, headers: list):  # type: ignore[type-arg]
+    def append(self, *, timestamp: None, key: bytes | None, value: bytes | None, headers: list):
         self.records.append((key, value))
         return self
 

@@ -197,7 +197,7 @@ def _kind(header: Header) -> str:
 
 
 def _try(kind: str) -> Decoder:
-    return make_decoder(kind, threads=1, device="cpu")  # pyright: ignore[reportArgumentType]
+    return make_decoder(kind, threads=1, device="cpu")
 
 
 def _reset_peak() -> int:

@@ -251,7 +251,7 @@ async def reader(kafka: KafkaSettings, topic: str) -> AsyncIterator[AIOKafkaCons
 async def until(happened: Callable[[], bool]) -> None:
     """Turn the event loop until it happened; fails after the deadline."""
     async with asyncio.timeout(DEADLINE_S):
-        while not happened():  # noqa: ASYNC110 (any kind of thing, on any thread)
+        while not happened():
             await asyncio.sleep(0.01)
 
 

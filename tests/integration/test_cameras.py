@@ -61,7 +61,7 @@ class Taken:
 def options(**changes: object) -> LiveOptions:
     # Long enough for a busy machine not to pass for a silent camera.
     network = NetworkOptions(timeout_s=10.0)
-    return LiveOptions(**({"network": network, "backoff": AT_ONCE} | changes))  # type: ignore[arg-type]
+    return LiveOptions(**({"network": network, "backoff": AT_ONCE} | changes))
 
 
 async def take(
@@ -86,7 +86,7 @@ async def take(
     async with asyncio.timeout(DEADLINE_S):
         async with aclosing(frames):
             async for found in frames:
-                (taken.frames if isinstance(found, SourceFrame) else taken.broken).append(found)  # type: ignore[arg-type]
+                (taken.frames if isinstance(found, SourceFrame) else taken.broken).append(found)
                 if enough(taken):
                     break
                 await asyncio.sleep(slowly_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -41,7 +42,7 @@ JPEG = a_jpeg()
 
 
 def with_claims(bench: Bench, **claims: object) -> Bench:
-    chosen = ClaimCheckSettings(enabled=True, **claims)  # type: ignore[arg-type]
+    chosen = ClaimCheckSettings(enabled=True, **claims)
     return Bench(msgspec.structs.replace(bench.settings, claim_check=chosen))
 
 
@@ -61,7 +62,7 @@ async def test_claims_are_answered_among_frames_in_order(
     async with hostile_server() as server:
         server.paths["/ok/a.jpg"] = [http.body(b"", status="503 Busy"), http.body(JPEG)]
         server.paths["/ok/gone"] = http.redirect("http://169.254.169.254/latest/meta-data")
-        url = lambda path: server.url(path, "127.0.0.1")  # noqa: E731
+        url = partial(server.url, host="127.0.0.1")
         bench = with_claims(
             await a_bench(broker, unique),
             allowed_prefixes=[url("/ok"), tmp_path.as_uri()],

@@ -83,7 +83,7 @@ def test_a_camera_is_sent_through_an_outage_and_stops_in_order(
             tally, errors = command.stop(number)
     assert "s3cr3t" not in errors + json.dumps(tally)
     assert "gate: connected again" in errors
-    stream = tally["streams"]["gate"]  # type: ignore[index]
+    stream = tally["streams"]["gate"]
     assert stream["reconnects"] == 1
     assert stream["read"] == stream["sent_frames"] + sum(stream["dropped"].values())
     frames = frames_of(broker, topic)

@@ -170,7 +170,7 @@ async def test_a_transaction_that_fails_is_aborted_and_its_answers_are_sent_agai
 
     async def then_fail(self: Transaction, *args: object) -> None:
         nonlocal failures
-        await put_in(self, *args)  # type: ignore[arg-type]
+        await put_in(self, *args)
         if failures:
             failures -= 1
             raise KafkaConnectionError("cut off before the commit")
@@ -338,7 +338,7 @@ async def test_an_offset_that_another_moved_is_not_moved_back(
     usurped = asyncio.Event()
 
     async def usurp(self: Transaction, *args: object) -> None:
-        await put_in(self, *args)  # type: ignore[arg-type]
+        await put_in(self, *args)
         if usurped.is_set():
             return
         usurped.set()
@@ -393,7 +393,7 @@ async def test_frames_of_aborted_transactions_are_not_answered(
         assert worker._parts is not None
         source = worker._parts.source
         async with asyncio.timeout(DEADLINE_S):
-            while await source.behind():  # noqa: ASYNC110
+            while await source.behind():
                 await asyncio.sleep(0.05)
 
 

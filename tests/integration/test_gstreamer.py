@@ -88,9 +88,7 @@ async def test_segments_of_a_server_that_is_killed_and_comes_back(
     async with meanwhile(outage):
         taken = await take(
             url,
-            lambda t: (
-                seen.append(len(t.frames)) or t.count_of(LiveState.LIVE) >= 2  # type: ignore[func-returns-value]
-            ),
+            lambda t: seen.append(len(t.frames)) or t.count_of(LiveState.LIVE) >= 2,
             how=options(segment=SEGMENT),
         )
         seen.append(-1)

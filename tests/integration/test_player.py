@@ -50,7 +50,7 @@ def sizes(producer: LateProducer) -> list[int]:
 async def test_quality_gives_way_to_a_slow_broker_and_every_frame_is_accounted_for() -> None:
     producer, tally = LateProducer(), Tally()
     options = ProduceOptions(topic="frames", adaptive=70, live_in_flight=4)
-    sender = Sender(producer, options, tally)  # type: ignore[arg-type]
+    sender = Sender(producer, options, tally)
     with mjpeg_camera(MjpegCamera([jpeg(picture(160, 120))])) as camera:
         source = LiveSource(
             read_address(camera.url, {}), LiveOptions(NetworkOptions(timeout_s=2.0)), buffer=4,
@@ -59,7 +59,7 @@ async def test_quality_gives_way_to_a_slow_broker_and_every_frame_is_accounted_f
         player = Player("gate", sender, lambda _: None, lambda _, __: None, live=True)
         playing = asyncio.ensure_future(player.play([source]))
         async with asyncio.timeout(DEADLINE_S):
-            while Drop.ADAPTIVE not in tally.dropped:  # noqa: ASYNC110 (a counter, not an event)
+            while Drop.ADAPTIVE not in tally.dropped:
                 await asyncio.sleep(0.01)
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)

@@ -188,7 +188,7 @@ async def test_a_worker_that_dies_in_mid_segment_loses_nothing(
     await bench.send(*[a_sent(seq=100 * n) for n in range(3)])
     await Doomed(bench).live_and_die()
     async with running(a_worker(bench)), asyncio.timeout(DEADLINE_S):
-        while await bench.committed() != 3:  # noqa: ASYNC110 (the broker's word)
+        while await bench.committed() != 3:
             await asyncio.sleep(0.1)
     results = [
         read_result(record.value or b"") for record in await read_all(bench, bench.route.output)
@@ -214,7 +214,7 @@ async def test_a_partition_may_leave_in_mid_segment(real_kafka: str, unique: Uni
     async with running(first):
         await until(lambda: first.metrics.value(m.IN_FLIGHT) > 0)
         async with running(second), asyncio.timeout(DEADLINE_S):
-            while [await bench.committed(p) for p in range(2)] != [6, 6]:  # noqa: ASYNC110
+            while [await bench.committed(p) for p in range(2)] != [6, 6]:
                 await asyncio.sleep(0.1)
     report = await audited(bench)
     assert (report.total.received, report.total.ok, report.frames) == (12, 12, 480)

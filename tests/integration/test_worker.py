@@ -126,7 +126,7 @@ async def test_every_poison_becomes_a_dead_letter_and_hurts_no_neighbour(
     lane = a_lane()
     assert isinstance(lane.decoder, FakeDecoder)
     assert isinstance(lane.model, FakeModel)
-    lane.decoder.decode = _decode_by_content  # type: ignore[method-assign]
+    lane.decoder.decode = _decode_by_content
     lane.model.before = _refuse_two
     records: list[Sent] = []
     for value in POISON.values():
@@ -158,7 +158,7 @@ def _grey_of(data: memoryview) -> int:
     return int(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)[0, 0])
 
 
-def _decode_by_content(items, out):  # type: ignore[no-untyped-def]
+def _decode_by_content(items, out):
     errors = []
     for index, item in enumerate(items):
         grey = _grey_of(item.frame.data)
@@ -253,7 +253,7 @@ async def test_without_order_answers_leave_as_they_come(broker: str, unique: Uni
 
 
 def scripted(bench: Bench, engines: list[ScriptedEngine]) -> Worker:
-    def make(deliver, fail):  # type: ignore[no-untyped-def]
+    def make(deliver, fail):
         engines.append(ScriptedEngine(deliver, fail))
         engines[-1].on_flush = engines[-1].answer
         return engines[-1]

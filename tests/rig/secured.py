@@ -12,7 +12,7 @@ from tests.rig.certificates import Authority, Certificate
 from tests.rig.kafka import KafkaCluster
 
 USER = "camera-hall"
-PASSWORD = "never-to-be-shown-4711"  # noqa: S105 # of a broker that lives for one test run
+PASSWORD = "never-to-be-shown-4711"  # of a broker that lives for one test run
 LISTENERS = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -32,7 +32,7 @@ class Secured:
         """Those with which a client is let in at `listener`."""
         kafka = KafkaSettings(
             bootstrap_servers=f"127.0.0.1:{self.cluster.nodes[0].plan.listeners[listener]}",
-            security_protocol="SSL" if listener == "MTLS" else listener,  # pyright: ignore[reportArgumentType]
+            security_protocol="SSL" if listener == "MTLS" else listener,
             session_timeout_ms=6_000,
             heartbeat_interval_ms=1_200,
             rebalance_timeout_ms=30_000,

@@ -85,7 +85,7 @@ async def deleted_later(rig: Rig, *, away_s: float) -> Verdict:
         await oracle.until_all()
         await oracle.until_committed()
         async with asyncio.timeout(DEADLINE_S):
-            while await _status(worker, "/readyz") != 200:  # noqa: ASYNC110
+            while await _status(worker, "/readyz") != 200:
                 await asyncio.sleep(0.2)
         await worker.drained()
     # What the broker took and did not acknowledge before it deleted the topic is gone with it.
@@ -117,7 +117,7 @@ async def _delete(stage: Stage, topic: str) -> None:
     try:
         await admin.delete_topics([topic])
         async with asyncio.timeout(DEADLINE_S):
-            while topic in await admin.list_topics():  # noqa: ASYNC110
+            while topic in await admin.list_topics():
                 await asyncio.sleep(0.1)
     finally:
         await stop_client(admin)

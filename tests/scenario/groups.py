@@ -74,7 +74,7 @@ async def long_drain(rig: Rig, *, group_waits: bool) -> Verdict:
         await feeding.send(300)
         await feeding.settle()
         async with asyncio.timeout(DEADLINE_S):
-            while first.metrics.value(m.RUNNING_BATCHES) < 2:  # noqa: ASYNC110
+            while first.metrics.value(m.RUNNING_BATCHES) < 2:
                 await asyncio.sleep(0.05)
         begun = time.monotonic()
         async with stage.worker() as second:

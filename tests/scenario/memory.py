@@ -62,5 +62,5 @@ def _limits(stage: Stage, worker: Worker) -> list[float]:
 async def _until(happened: Callable[[], bool]) -> None:
     """A cap waits some tens of seconds before it tries more again."""
     async with asyncio.timeout(DEADLINE_S):
-        while not happened():  # noqa: ASYNC110
+        while not happened():
             await asyncio.sleep(0.05)

@@ -34,7 +34,7 @@ ALL_S = 90.0
 
 async def until_committed(bench: Bench, offset: int) -> None:
     async with asyncio.timeout(ALL_S):
-        while await bench.committed() != offset:  # noqa: ASYNC110
+        while await bench.committed() != offset:
             await asyncio.sleep(0.2)
 
 

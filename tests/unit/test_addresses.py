@@ -30,7 +30,7 @@ def test_public_ones_are(address: str) -> None:
         ("127.8.9.1", "loopback"),
         ("::1", "loopback"),
         ("::ffff:127.0.0.1", "loopback"),
-        ("0.0.0.0", "unspecified"),  # noqa: S104
+        ("0.0.0.0", "unspecified"),  # noqa: S104 (judged, not bound)
         ("::", "unspecified"),
         ("10.0.0.1", "private"),
         ("172.31.255.255", "private"),
@@ -81,7 +81,7 @@ def test_a_metadata_address_must_be_named_itself() -> None:
 
 
 def test_multicast_and_unspecified_cannot_be_opened() -> None:
-    for address in ("224.0.0.1", "ff02::1", "0.0.0.0", "::"):  # noqa: S104
+    for address in ("224.0.0.1", "ff02::1", "0.0.0.0", "::"):  # noqa: S104 (judged, not bound)
         assert address_fault(address, nets("0.0.0.0/0", "::/0", "224.0.0.1", "ff02::1")) is not None
 
 

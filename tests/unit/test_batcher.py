@@ -464,7 +464,7 @@ def test_every_item_leaves_once_in_stream_order_and_nothing_happens_before_it_is
             f"cam{stream}",
             len(added),
             received_at=now,
-            bucket=bucket,  # type: ignore[arg-type]
+            bucket=bucket,
             deadline_at=math.inf if ttl is None else now + ttl,
             interval_s=interval,
         )
@@ -506,7 +506,7 @@ def test_no_item_waits_past_its_window_while_a_slot_is_free(
             index,
             received_at=now,
             bucket=bucket,
-            interval_s=interval,  # type: ignore[arg-type]
+            interval_s=interval,
         )
         batcher.add(item, now)
         waiting[item.attempt_id] = item

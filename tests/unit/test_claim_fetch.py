@@ -33,7 +33,7 @@ def a_claim(uri: str, data: bytes = DATA, **changes: object) -> Claim:
     known: dict[str, object] = {
         "uri": uri, "sha256": hashlib.sha256(data).hexdigest(), "length": len(data),
     }  # fmt: skip
-    return Claim(**(known | changes))  # type: ignore[arg-type]
+    return Claim(**(known | changes))
 
 
 class Resolver:
@@ -58,7 +58,7 @@ class Shop:
             "enabled": True, "allowed_prefixes": [server.url("/ok")], "timeout_ms": 5_000,
             "allowed_networks": ["127.0.0.1"], "retries": 2,
         }  # fmt: skip
-        chosen = ClaimCheckSettings(**(known | settings))  # type: ignore[arg-type]
+        chosen = ClaimCheckSettings(**(known | settings))
         self.turns = 0
         self.fetcher = ClaimFetcher(
             chosen, claim_rules(chosen), clock=time.monotonic, resolve=resolver

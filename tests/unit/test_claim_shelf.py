@@ -13,7 +13,11 @@ from frameloom.cli import main
 from frameloom.sender import write_json_frame
 from pipeline.claim_rules import ClaimRules
 from schemas.claim_uri import UriError
+from schemas.codec import read_frame
 from schemas.frame import Encoding
+from schemas.record import RawRecord
+from schemas.settings import LimitSettings
+from tests.unit.test_downloads import a_claim_record
 from tests.unit.test_sender import a_frame, an_outlet
 from workers.claim_files import read_file
 
@@ -46,11 +50,11 @@ async def test_records_name_what_is_kept(tmp_path: Path) -> None:
     sent: list[bytes] = []
     plain = producer.send
 
-    async def remember(topic: str, value: bytes, **rest: object):  # type: ignore[no-untyped-def]
+    async def remember(topic: str, value: bytes, **rest: object):
         sent.append(value)
         return await plain(topic, value, **rest)
 
-    producer.send = remember  # type: ignore[method-assign]
+    producer.send = remember
     await outlet.send(0, a_frame(), 0)
     keys = msgpack.unpackb(sent[0])
     assert "data" not in keys
@@ -66,11 +70,6 @@ async def test_records_name_what_is_kept(tmp_path: Path) -> None:
 
 
 def test_json_frames_may_claim(tmp_path: Path) -> None:
-    from schemas.codec import read_frame  # noqa: PLC0415
-    from schemas.record import RawRecord  # noqa: PLC0415
-    from schemas.settings import LimitSettings  # noqa: PLC0415
-    from tests.unit.test_downloads import a_claim_record  # noqa: PLC0415
-
     frame = read_frame(a_claim_record(3), LimitSettings())
     text = write_json_frame(frame)
     assert "data" not in json.loads(text)

@@ -166,7 +166,7 @@ def test_a_device_that_does_not_is_fatal(calls: Calls, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("code", "becomes"), [(2, MemoryError), (700, FatalError)])
 def test_errors_of_the_device_are_named(code: int, becomes: type[Exception]) -> None:
     error = torch.AcceleratorError("CUDA error")
-    error.error_code = code  # type: ignore[attr-defined] # as torch sets it
+    error.error_code = code  # as torch sets it
     with pytest.raises(becomes), device_errors():
         raise error
 

@@ -58,7 +58,7 @@ def an_envelope(**fields: object) -> bytes:
         "stream_id": "cam", "seq": 0, "captured_at_us": UNIX_US,
         "encoding": Encoding.JPEG, "data": memoryview(JPEG),
     }  # fmt: skip
-    return write_frame(FrameMessage(**(known | fields)))  # type: ignore[arg-type]
+    return write_frame(FrameMessage(**(known | fields)))
 
 
 class Office:
@@ -96,7 +96,7 @@ class Office:
         )  # fmt: skip
         self.downloads = Downloads(
             self.fetcher, bounds or Bounds(4, 1 << 20, max_held),
-            done=lambda ticket, got: self.delivery.fetched(ticket, got),  # noqa: PLW0108
+            done=lambda ticket, got: self.delivery.fetched(ticket, got),  # noqa: PLW0108 (made later)
             fail=self.failures.append, clock=self.clock, metrics=self.metrics, log=get_log("test"),
         )  # fmt: skip
         ends = Ends(self._submit, self.queue.append, self.downloads, self.segments.append)
@@ -146,7 +146,7 @@ def suspects_after(folder: Path, *deaths: list[int]) -> Suspects:
 
 
 def an_office(**options: object) -> Office:
-    office = Office(**options)  # type: ignore[arg-type]
+    office = Office(**options)
     office.delivery.assign([P0, P1])
     return office
 

@@ -95,7 +95,7 @@ def a_letter(**changes: object) -> DeadLetter:
         "reason": "decode_failed", "stage": "decode", "detail": "", "attempts": "1",
         "worker": "w", "at_us": 1_000, "key": "cam", "nbytes": 5,
     }  # fmt: skip
-    return DeadLetter(**{**fields, **changes})  # type: ignore[arg-type]
+    return DeadLetter(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def facts(
 
 def with_topic(name: str, **changes: object) -> BrokerFacts:
     known = facts()
-    return replace(known, topics={**known.topics, name: replace(known.topics[name], **changes)})  # type: ignore[arg-type]
+    return replace(known, topics={**known.topics, name: replace(known.topics[name], **changes)})
 
 
 def everything(known: BrokerFacts, settings: Settings = SETTINGS) -> list[Finding]:

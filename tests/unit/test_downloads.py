@@ -44,12 +44,12 @@ def a_claim_record(
             sha256=hashlib.sha256(JPEG).hexdigest(),
         ),
     }  # fmt: skip
-    value = write_frame(FrameMessage(**(known | fields)))  # type: ignore[arg-type]
+    value = write_frame(FrameMessage(**(known | fields)))
     return a_record(offset, partition=partition, key=stream.encode(), value=value)
 
 
 def an_office(**options: object) -> Office:
-    office = Office(claims=RULES, **options)  # type: ignore[arg-type]
+    office = Office(claims=RULES, **options)
     office.delivery.assign([P0, P1])
     return office
 
@@ -314,7 +314,7 @@ async def test_a_full_gate_and_a_stream_in_order_do_not_lock_each_other() -> Non
 
 
 def a_claimed_segment(offset: int, **fields: object) -> RawRecord:
-    return a_claim_record(offset, encoding=Encoding.MP4, **fields)  # type: ignore[arg-type]
+    return a_claim_record(offset, encoding=Encoding.MP4, **fields)
 
 
 async def test_a_claimed_segment_is_read_once_it_is_fetched_and_its_partition_waits() -> None:

@@ -189,7 +189,7 @@ def test_every_admitted_item_has_exactly_one_outcome(
             f"cam{stream}",
             seq,
             received_at=at,
-            bucket=bucket,  # type: ignore[arg-type]
+            bucket=bucket,
             deadline_at=math.inf if ttl is None else at + ttl,
         )
         arrivals.append((at, item))

@@ -14,7 +14,7 @@ START = 1_700_000_000 * US
 
 
 def learn(stamps: list[int], *, declared_us: int | None = None, **options: int) -> float | None:
-    table = IntervalTable(**options)  # type: ignore[arg-type]
+    table = IntervalTable(**options)
     for stamp in stamps:
         table.observe("cam", stamp, declared_us)
     return table.interval_s("cam")

@@ -97,7 +97,7 @@ def test_closing_removes_the_file(journal: Journal) -> None:
 @given(st.data())
 def test_a_torn_or_foreign_file_never_names_a_wrong_record(data: st.DataObject) -> None:
     """Whatever a crash or a disk did to single bytes: an entry is whole or it is not there."""
-    folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp")  # noqa: S108
+    folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp")  # noqa: S108 (a file system in memory)
     path = folder / f"frameloom-test-{os.getpid()}.journal"
     journal = Journal(path)
     try:

@@ -75,7 +75,7 @@ class Desk:
             settings, [OUT, DLQ], receipts, self.metrics, get_log("test"), self.tasks.spawn,
             clock=self.clock,
         )  # fmt: skip
-        self.sink._producer = producer  # type: ignore[assignment]
+        self.sink._producer = producer
         self.sink._outputs._partitions = {OUT: list(range(partitions)), DLQ: [0, 1]}
 
     def _note(self, where: list[int], answer: Answer) -> None:
@@ -119,7 +119,7 @@ async def test_answers_are_settled_when_the_broker_has_them_and_not_before() -> 
     async with a_desk() as desk:
         desk.producer.hold = asyncio.Event()
         desk.put(an_answer(0))
-        while not desk.producer.requests:  # noqa: ASYNC110
+        while not desk.producer.requests:
             await asyncio.sleep(0)
         assert desk.acknowledged == []
         desk.producer.hold.set()
@@ -131,7 +131,7 @@ async def test_what_comes_during_a_request_leaves_as_one_batch_after_it() -> Non
     async with a_desk() as desk:
         desk.producer.hold = asyncio.Event()
         desk.put(an_answer(0))
-        while not desk.producer.requests:  # noqa: ASYNC110
+        while not desk.producer.requests:
             await asyncio.sleep(0)
         desk.put(*(an_answer(offset) for offset in range(1, 10)))
         desk.producer.hold.set()
@@ -146,7 +146,7 @@ async def test_what_comes_during_a_request_leaves_as_one_batch_after_it() -> Non
 async def test_what_may_succeed_is_tried_again_and_never_overtaken(error: Exception) -> None:
     async with a_desk(error, error) as desk:
         desk.put(an_answer(0), an_answer(1))
-        while not desk.producer.requests:  # noqa: ASYNC110
+        while not desk.producer.requests:
             await asyncio.sleep(0)
         desk.put(an_answer(2))
         await desk.settled(3)
@@ -160,7 +160,7 @@ async def test_a_broker_that_never_answers_is_given_up_after_the_deadline() -> N
         desk.producer.hold = asyncio.Event()
         desk.put(an_answer(0))
         async with asyncio.timeout(WAIT_S):
-            while desk.metrics.value(m.PRODUCE_RETRIES, topic=OUT) < 2:  # noqa: ASYNC110
+            while desk.metrics.value(m.PRODUCE_RETRIES, topic=OUT) < 2:
                 await asyncio.sleep(0.001)
         desk.producer.hold.set()
         await desk.settled(1)
@@ -170,7 +170,7 @@ async def test_a_topic_that_takes_nothing_is_named_until_it_does() -> None:
     async with a_desk() as desk:
         desk.producer.hold = asyncio.Event()
         desk.put(an_answer(0, topic=DLQ, verdict=Reason.BAD_HEADER))
-        while not desk.producer.requests:  # noqa: ASYNC110
+        while not desk.producer.requests:
             await asyncio.sleep(0)
         desk.sink.gauge()
         assert (desk.sink.blocked, desk.metrics.value(m.ANSWERS_BLOCKED, topic=DLQ)) == ({}, 0.0)
@@ -188,7 +188,7 @@ async def test_a_topic_that_takes_nothing_is_named_until_it_does() -> None:
 async def test_a_topic_that_takes_nothing_for_the_stall_time_out_ends_the_worker() -> None:
     async with a_desk(*[KafkaConnectionError()] * 1_000) as desk:
         desk.put(an_answer(0))
-        while desk.metrics.value(m.PRODUCE_RETRIES, topic=OUT) < 3:  # noqa: ASYNC110
+        while desk.metrics.value(m.PRODUCE_RETRIES, topic=OUT) < 3:
             await asyncio.sleep(0)
         assert desk.errors.empty()
         desk.clock.advance(121.0)
@@ -233,7 +233,7 @@ async def test_answers_of_an_ended_epoch_are_dropped_also_between_attempts() -> 
 
     async with a_desk(*[KafkaConnectionError()] * 1_000) as desk:
         desk.put(an_answer(0))
-        while desk.producer.requests < 2:  # noqa: ASYNC110
+        while desk.producer.requests < 2:
             await asyncio.sleep(0)
         desk.live_epochs.clear()
         await desk.settled(1)

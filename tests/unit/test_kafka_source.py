@@ -46,7 +46,7 @@ class FakeConsumer:
     sought: list[tuple[TopicPartition, int]] = field(default_factory=list)
     _coordinator: FakeCoordinator = field(default_factory=FakeCoordinator)
 
-    async def getmany(self, *wanted: TopicPartition, timeout_ms: int, max_records: int = 1):  # type: ignore[no-untyped-def]
+    async def getmany(self, *wanted: TopicPartition, timeout_ms: int, max_records: int = 1):
         assert wanted, "getmany without partitions polls all"
         self.polled.append(wanted)
         await asyncio.sleep(0)
@@ -79,7 +79,7 @@ class Branch:
             self.office.books, Hooks(self.flushed.append, self.failures.append),
             self.office.metrics, get_log("test"),
         )  # fmt: skip
-        self.source._consumer = self.consumer  # type: ignore[assignment]
+        self.source._consumer = self.consumer
 
     async def settle(self, *offsets: int) -> None:
         await self.source._take(
@@ -148,7 +148,7 @@ async def test_a_revoke_flushes_settles_and_commits_before_it_lets_go() -> None:
         TopicPartition(*P0), records(0, 1), branch.office.books.ledger.epoch(P0)
     )
     revoking = asyncio.ensure_future(branch.source.revoke({TopicPartition(*P0)}))
-    while not branch.flushed:  # noqa: ASYNC110
+    while not branch.flushed:
         await asyncio.sleep(0)
     assert branch.flushed == [{P0}]
     assert branch.source.assigned == {P1}
@@ -199,14 +199,14 @@ async def test_a_closed_intake_polls_nobody_and_goes_on_when_it_opens() -> None:
     for _ in range(1_000):
         flow.take(0)
     polling = asyncio.ensure_future(branch.source.poll())
-    while not branch.consumer.polled:  # noqa: ASYNC110
+    while not branch.consumer.polled:
         await asyncio.sleep(0)
     assert branch.consumer.polled[-1] == (NOBODY,)
     branch.consumer.fetches.append({TopicPartition(*P1): records(3, partition=1)})
     for _ in range(1_000):
         flow.give(0)
     branch.office.delivery.progress.set()
-    while not branch.office.items:  # noqa: ASYNC110
+    while not branch.office.items:
         await asyncio.sleep(0)
     assert set(branch.consumer.polled[-1]) <= {P0, P1}
     polling.cancel()
@@ -215,7 +215,7 @@ async def test_a_closed_intake_polls_nobody_and_goes_on_when_it_opens() -> None:
 
 async def test_a_consumer_that_is_refused_for_good_ends_the_worker() -> None:
     branch = await a_branch()
-    branch.consumer.fetches.append(GroupAuthorizationFailedError("group"))  # type: ignore[arg-type]
+    branch.consumer.fetches.append(GroupAuthorizationFailedError("group"))
     with pytest.raises(FatalError, match="read from Kafka"):
         await branch.source.poll()
 
@@ -223,9 +223,7 @@ async def test_a_consumer_that_is_refused_for_good_ends_the_worker() -> None:
 async def test_a_poll_that_outlives_a_rebalance_passes_no_record_over() -> None:
     branch = await a_branch()
     branch.consumer.fetches.append({TopicPartition(*P0): records(5, 6)})
-    polling = asyncio.ensure_future(
-        branch.source._poll_once(branch.consumer, [P0])  # type: ignore[arg-type]
-    )
+    polling = asyncio.ensure_future(branch.source._poll_once(branch.consumer, [P0]))
     await asyncio.sleep(0)
     await branch.source.revoke({TopicPartition(*P0)})
     await polling

@@ -28,7 +28,7 @@ DEVICES = [
 
 def a_postprocessor(**changes: object) -> YoloPostprocessor:
     chosen: dict[str, object] = {"conf": 0.25, "iou": 0.7, "max_det": 300} | changes
-    return YoloPostprocessor(LABELS, **chosen)  # pyright: ignore[reportArgumentType]
+    return YoloPostprocessor(LABELS, **chosen)
 
 
 def boxes_of(raw: torch.Tensor, **changes: object) -> list[tuple[float, ...]]:

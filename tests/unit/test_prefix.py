@@ -48,7 +48,7 @@ def test_a_dead_letter_takes_the_place_of_a_result() -> None:
     prefix = holding(first, second)
     prefix.replace(second, letter)
     assert prefix.head(9, 1_000) == [first, letter]
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError, match="not in deque"):
         prefix.replace(second, letter)
 
 

@@ -65,7 +65,7 @@ def test_a_container_is_run_with_the_rigs_settings_and_removed(
 
     def wait(address: str, check: object) -> None:
         served.append(address)
-        check()  # type: ignore[operator]
+        check()
 
     monkeypatch.setattr(docker, "wait_until_served", wait)
     with KafkaContainer() as container:

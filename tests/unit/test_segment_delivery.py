@@ -45,7 +45,7 @@ def a_decoded(index: int, *, last: bool = False) -> SegmentFrame:
 
 
 def opened(office: Office, offset: int = 0, **keys: object) -> Segment:
-    office.delivery.take(P0, [a_segment_record(offset, **keys)])  # type: ignore[list-item]
+    office.delivery.take(P0, [a_segment_record(offset, **keys)])
     return office.segments[-1]
 
 
@@ -98,7 +98,7 @@ def test_nothing_is_committable_before_the_last_frame_is_settled() -> None:
 def test_records_of_the_partition_wait_until_the_segment_is_read_and_others_do_not() -> None:
     office = an_office()
     records = [a_segment_record(0), a_record(1), a_segment_record(2), a_record(3)]
-    office.delivery.take(P0, records)  # type: ignore[arg-type]
+    office.delivery.take(P0, records)
     office.delivery.take(P1, [a_record(0, partition=1)])
     assert [(i.coordinates.partition, i.coordinates.offset) for i in office.items] == [(1, 0)]
     assert office.delivery.full == {P0}
@@ -204,8 +204,8 @@ def test_decoded_bytes_are_held_until_they_are_inferred_and_the_place_until_it_i
 
 def test_only_the_oldest_segment_goes_on_without_credits_and_one_frame_at_a_time() -> None:
     office = an_office()
-    office.delivery.take(P0, [a_segment_record(0)])  # type: ignore[list-item]
-    office.delivery.take(P1, [a_segment_record(0, partition=1)])  # type: ignore[list-item]
+    office.delivery.take(P0, [a_segment_record(0)])
+    office.delivery.take(P1, [a_segment_record(0, partition=1)])
     oldest, other = office.segments
     office.books.flow.take(1 << 30)
     assert not office.delivery.may_decode(other, FRAME_BYTES)
@@ -235,7 +235,7 @@ def test_a_frame_of_another_size_than_expected_is_accounted_for() -> None:
 
 def test_a_partition_that_leaves_takes_its_segment_and_what_waits_along() -> None:
     office = an_office()
-    office.delivery.take(P0, [a_segment_record(0), a_record(1)])  # type: ignore[list-item]
+    office.delivery.take(P0, [a_segment_record(0), a_record(1)])
     segment = office.segments[0]
     decode(office, segment, 0, 1)
     office.finish(office.items[0])
@@ -283,7 +283,7 @@ def test_a_worker_that_ends_in_the_middle_settles_nothing() -> None:
 
 def test_what_waits_behind_a_segment_is_given_back_when_the_worker_drains() -> None:
     office = an_office()
-    office.delivery.take(P0, [a_segment_record(0), a_record(1)])  # type: ignore[list-item]
+    office.delivery.take(P0, [a_segment_record(0), a_record(1)])
     office.delivery.take_no_more()
     decode(office, office.segments[0], 0, last=True)
     office.finish(*office.items)
@@ -310,7 +310,7 @@ def test_a_suspect_is_acquitted_when_all_of_it_went_through(tmp_path: Path) -> N
 
 def test_a_segment_that_crashed_workers_twice_is_never_opened(tmp_path: Path) -> None:
     office = an_office(suspects=suspects_after(tmp_path, [0], [0], [0]))
-    office.delivery.take(P0, [a_segment_record(0)])  # type: ignore[list-item]
+    office.delivery.take(P0, [a_segment_record(0)])
     assert office.segments == []
     (letter,) = office.acknowledge()
     assert letter.verdict in (Reason.CRASH, Reason.TIMEOUT)
@@ -323,7 +323,7 @@ def test_a_segment_that_crashed_workers_twice_is_never_opened(tmp_path: Path) ->
 def test_a_transaction_holds_whole_records_only() -> None:
     office = an_office(unit=OrderUnit.PARTITION)
     records = [a_record(0), a_segment_record(1), a_record(2)]
-    office.delivery.take(P0, records)  # type: ignore[arg-type]
+    office.delivery.take(P0, records)
     segment, prefix = office.segments[0], Prefix()
     decode(office, segment, 0, 1)
     office.finish(*office.items)
@@ -370,7 +370,7 @@ class Conservation(RuleBasedStateMachine):
         offset = self.next[partition]
         self.next[partition] += 1
         make = a_segment_record if is_segment else a_record
-        self.office.delivery.take(partition, [make(offset, partition=partition[1])])  # type: ignore[list-item, operator]
+        self.office.delivery.take(partition, [make(offset, partition=partition[1])])
 
     @precondition(lambda self: self.live())
     @rule(data=st.data(), last=st.booleans())

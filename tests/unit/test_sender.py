@@ -35,13 +35,13 @@ class SlowProducer:
 
 def an_outlet(*, live: bool, **options: object) -> tuple[Outlet, SlowProducer, Sender]:
     producer = SlowProducer()
-    how = ProduceOptions(topic="frames", **options)  # type: ignore[arg-type]
-    sender = Sender(producer, how, Tally())  # type: ignore[arg-type]
+    how = ProduceOptions(topic="frames", **options)
+    sender = Sender(producer, how, Tally())
     return sender.outlet("gate", live=live), producer, sender
 
 
 def a_frame(number: int = 0, **fields: object) -> SourceFrame:
-    return SourceFrame(f"f{number}", Encoding.JPEG, b"\xff\xd8\xff" * 10, **fields)  # type: ignore[arg-type]
+    return SourceFrame(f"f{number}", Encoding.JPEG, b"\xff\xd8\xff" * 10, **fields)
 
 
 async def test_a_live_stream_waits_at_its_own_bound() -> None:

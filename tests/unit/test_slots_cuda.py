@@ -159,7 +159,7 @@ def test_a_row_that_suppression_cannot_take_is_found(rig: Rig) -> None:
 
 def test_a_row_that_cannot_be_told_is_found(rig: Rig) -> None:
     def choke(tables: Sequence[object]) -> None:
-        if any(len(table) and table[0, 6] == 66 for table in tables):  # type: ignore[index]
+        if any(len(table) and table[0, 6] == 66 for table in tables):
             raise ValueError("cannot stomach 66")
 
     rig.post.before_answers = choke
@@ -191,7 +191,7 @@ def test_decoding_that_finds_no_memory_is_done_in_parts(rig: Rig) -> None:
 
 def an_accelerator_error(code: int) -> torch.AcceleratorError:
     error = torch.AcceleratorError("CUDA error")
-    error.error_code = code  # type: ignore[attr-defined] # as torch sets it
+    error.error_code = code  # as torch sets it
     return error
 
 
@@ -324,7 +324,7 @@ def _deaf(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
 
     def wait_event(self: FakeStream, event: object) -> None:
         if self.kind != kind:
-            listens(self, event)  # type: ignore[arg-type]
+            listens(self, event)
 
     monkeypatch.setattr(FakeStream, "wait_event", wait_event)
 
@@ -448,7 +448,7 @@ def test_what_a_slot_holds_is_taken_once_for_the_largest_bucket() -> None:
         taken.append(nbytes)
         return take(nbytes)
 
-    cuda.device_buffer = counted  # type: ignore[method-assign]
+    cuda.device_buffer = counted
     lane = Lane(FakeDecoder(), FakeModel(), FakePostprocessor(), buckets=(SMALL, LARGE))
     device = CudaDevice({"default": lane}, cuda, slots=2)
     assert taken == [frames_bytes(LARGE)] * 2 + [LARGE.max_batch * 4] * 2

@@ -41,7 +41,7 @@ def walk(*arguments: Path | str) -> list[SourceFrame | Unreadable]:
 def test_pictures_go_out_byte_by_byte(
     tmp_path: Path, suffix: str, encode: object, encoding: Encoding
 ) -> None:
-    data = encode(picture(40, 30))  # type: ignore[operator]
+    data = encode(picture(40, 30))
     path = tmp_path / f"a{suffix}"
     path.write_bytes(data)
     (frame,) = walk(path)

@@ -16,8 +16,8 @@ from tests.builders import LARGE, SMALL, an_item
 def test_every_decoder_reads_the_witness(kind: str, bucket: object) -> None:
     if kind == "dali":
         pytest.importorskip("nvidia.dali")
-    witness = harmless(an_item(bucket=bucket, data=b"broken", size=(4000, 1)))  # type: ignore[arg-type]
-    decoder = make_decoder(kind, threads=1, device="cpu")  # type: ignore[arg-type]
+    witness = harmless(an_item(bucket=bucket, data=b"broken", size=(4000, 1)))
+    decoder = make_decoder(kind, threads=1, device="cpu")
     out = torch.zeros((1, witness.bucket.height, witness.bucket.width, 3), dtype=torch.uint8)
     try:
         assert decoder.decode([witness], out) == [None]
