@@ -7,10 +7,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pipeline.item import Coordinates
 from schemas.codec import read_result
+from schemas.settings import FlowSettings
 from tests.assertions import each_once, in_offset_order
 from tests.fakes.faulty_worker import POINTS, faulty
 from tests.integration.kit import Bench, running
@@ -29,7 +31,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 Unique = Callable[[str], str]
 
 FRAMES = 300
+SMALL_STEPS = FlowSettings(max_items=80)
+"""No transaction holds more than may be inside, so that the third is not the last."""
 ALL_S = 90.0
+
+
+async def a_bench_of_small_steps(broker: str, unique: Unique) -> Bench:
+    bench = await an_exact_bench(broker, unique)
+    return Bench(msgspec.structs.replace(bench.settings, flow=SMALL_STEPS))
 
 
 async def until_committed(bench: Bench, offset: int) -> None:
@@ -47,7 +56,7 @@ async def answered_once(bench: Bench, sent: list[Coordinates]) -> None:
 async def test_kill_minus_nine_in_a_transaction(
     real_kafka: str, unique: Unique, tmp_path: Path, point: str
 ) -> None:
-    bench = await an_exact_bench(real_kafka, unique)
+    bench = await a_bench_of_small_steps(real_kafka, unique)
     sent = await bench.send(*some_frames(FRAMES, bad_every=9))
     command = faulty(point, signal.SIGKILL)
     async with worker_process(bench.settings, tmp_path, command) as killed:
@@ -63,7 +72,7 @@ async def test_kill_minus_nine_in_a_transaction(
 async def test_a_zombie_is_fenced_and_moves_nothing(
     real_kafka: str, unique: Unique, tmp_path: Path
 ) -> None:
-    bench = await an_exact_bench(real_kafka, unique)
+    bench = await a_bench_of_small_steps(real_kafka, unique)
     sent = await bench.send(*some_frames(FRAMES))
     # It stops with its answers and its offset in an open transaction, and only the commit missing.
     command = faulty("offsets", signal.SIGSTOP)
