@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import torch
 
 from pipeline.backend_files import Kind, Loading, figure_of, judge, load_exported
 from pipeline.backend_model import ExportedModel, bucket_shapes
 from pipeline.backend_speed import machine_clock, measure, overall, run_all
 from pipeline.bucket import Bucket
+from pipeline.circumstances import card, processor
 from pipeline.export_format import FOLDER_END, Format
 from pipeline.exported import Shape, library_versions
 from pipeline.model_cache import Choice, Figure, ModelCache, key_of
@@ -90,7 +89,7 @@ def exported_file(order: Order, kind: Kind, cache: ModelCache) -> Path:
     key = key_of(
         {"recipe": RECIPE, "digest": order.digest, "kind": kind, "half": half,
          "shapes": order.shapes, "versions": library_versions(), "pictures": pictures_digest(),
-         "card": _card(order.loading.device) if kind is Kind.TENSORRT else ""}
+         "card": card(order.loading.device) if kind is Kind.TENSORRT else ""}
     )  # fmt: skip
     ends = {Kind.ONNX: ".onnx", Kind.OPENVINO: FOLDER_END, Kind.TENSORRT: ".engine"}
     file = cache.folder / f"{Path(order.weights).stem}-{key}{ends[kind]}"
@@ -118,7 +117,7 @@ def _circumstances(order: Order, device: str) -> Mapping[str, object]:
     """Whatever decides which backend is fastest, and whether it may serve."""
     return {
         "recipe": RECIPE, "digest": order.digest, "shapes": order.shapes, "device": device,
-        "card": _card(device), "processor": _processor(), "threads": order.loading.threads,
+        "card": card(device), "processor": processor(), "threads": order.loading.threads,
         "cores": len(os.sched_getaffinity(0)), "precision": order.precision,
         "versions": library_versions(), "pictures": pictures_digest(),
     }  # fmt: skip
@@ -223,18 +222,3 @@ def _load_torch(order: Order, *, half: bool) -> Model:
         threads=asked.threads,
         half=half,
     )
-
-
-def _card(device: str) -> str:
-    kind = "cuda" if device == "auto" and torch.cuda.is_available() else device
-    return torch.cuda.get_device_name(kind) if kind.startswith("cuda") else ""
-
-
-def _processor() -> str:
-    """The processor's name and abilities, hashed: exports may use what only this one has."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return key_of({line.split(":")[0].strip(): line for line in lines if line.startswith(wanted)})

@@ -9,8 +9,9 @@ touches a picture. The engine drives it:
     batcher.next(now, view) → Decision        call until it holds neither a batch nor expired items
     batcher.next_due(now, view) → instant     when to call again if nothing else happens
 
-A batch closes by the first of: `full`, `window` (a frame's wait is up), `deadline` (its time to
-live forces it), `idle` (see `_idle_ready`), `drain` or `revoke` (told to flush).
+A batch closes by the first of: `full` (as many as one batch takes, or, where the device has nothing
+to do, as many as bring it to its best speed), `window` (a frame's wait is up), `deadline` (its time
+to live forces it), `idle` (see `_idle_ready`), `drain` or `revoke` (told to flush).
 A solo item waits for nobody: nothing else is started until the device is empty, and then it runs
 as a batch of its own (`solo`).
 """
@@ -200,7 +201,8 @@ class Batcher:
             return None
         if queue.flushing is not None:
             return queue.flushing
-        if len(queue) >= queue.limit:
+        sufficed = view.compute_idle and self._suffices(queue) and now >= self._gathered_at(queue)
+        if len(queue) >= queue.limit or sufficed:
             return ClosedBy.FULL
         if queue.due_at <= now:
             return queue.due_by
@@ -208,12 +210,21 @@ class Batcher:
             return ClosedBy.IDLE
         return None
 
+    def _suffices(self, queue: BucketQueue) -> bool:
+        """Whether more frames would hardly make the device faster: a device that has nothing to do
+        need not wait for them. While it is busy they gather at no cost."""
+        preferred = self._surface.preferred(queue.route, queue.bucket.name)
+        return self._policy.idle_launch and preferred is not None and len(queue) >= preferred
+
+    def _gathered_at(self, queue: BucketQueue) -> float:
+        return queue.oldest_received_at + self._policy.min_wait_s
+
     def _idle_ready(self, queue: BucketQueue, now: float) -> bool:
         """An idle device takes a batch early when waiting would bring nobody: every stream active
         in the bucket is present, or the next one is expected only after the window's end."""
         return (
             self._policy.idle_launch
-            and now >= queue.oldest_received_at + self._policy.min_wait_s
+            and now >= self._gathered_at(queue)
             and queue.forecast.next_arrival(now) > queue.due_at
         )
 
@@ -250,7 +261,7 @@ class Batcher:
         due_at = min(queue.due_at, queue.expires_at)
         if not (self._policy.idle_launch and view.compute_idle):
             return due_at
-        waited_at = queue.oldest_received_at + self._policy.min_wait_s
-        if queue.forecast.next_arrival(now) > queue.due_at:
+        waited_at = self._gathered_at(queue)
+        if self._suffices(queue) or queue.forecast.next_arrival(now) > queue.due_at:
             return min(due_at, waited_at)
         return min(due_at, max(waited_at, queue.forecast.next_change(now)))

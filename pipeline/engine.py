@@ -13,13 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pipeline.batcher import Batcher, DeviceView, QueueDepth
 from pipeline.cap import Caps
+from pipeline.drift import Drift
 from pipeline.item import Batch, Item, Outcome
-from pipeline.ports import Clock, Device
+from pipeline.ports import BatchDone, Clock, Device
 from pipeline.surface import Surface
 from schemas.errors import FatalError
 from schemas.result import ClosedBy, Status
@@ -30,6 +31,10 @@ Deliver = Callable[[Sequence[Outcome]], None]
 """Takes the outcomes of one batch (all share `.batch`), or of expired items (`.batch` is None).
 Called on the engine thread; must not block."""
 
+Drifted = Callable[[Drift], None]
+"""Told when the time of a bucket's batches left what was measured at the start, or came back.
+Called on the engine thread; must not block."""
+
 MAX_SLEEP_S = 3600.0
 """Longest single wait; conditions refuse infinite time-outs."""
 
@@ -38,9 +43,15 @@ class EngineLoop:
     """One turn of the engine, free of threads and clocks. Owned by one thread."""
 
     def __init__(
-        self, batcher: Batcher, surface: Surface, device: Device, deliver: Deliver
+        self,
+        batcher: Batcher,
+        surface: Surface,
+        device: Device,
+        deliver: Deliver,
+        drifted: Drifted = lambda _: None,
     ) -> None:
         self._batcher = batcher
+        self._drifted = drifted
         self._surface = surface
         self._device = device
         self._deliver = deliver
@@ -75,17 +86,32 @@ class EngineLoop:
 
     def _settle(self, now: float) -> None:
         for done in self._device.collect():
-            batch, times, size = done.batch, done.times, len(done.batch.items)
+            batch, size = done.batch, len(done.batch.items)
             del self._running[batch.batch_id]
-            service_s = times.decode_s + times.infer_s + times.post_s
-            # A batch that ran in parts says nothing about how long one run takes.
-            if done.fits is None:
-                self._surface.observe(batch.route, batch.bucket.name, size, service_s)
+            self._learn(done)
             limit = self._caps.observe(batch.route, batch.bucket, size, done.fits, now)
             if limit is not None:
                 log.warning("%s/%s takes %d frames now", batch.route, batch.bucket.name, limit)
                 self._batcher.limit(batch.route, batch.bucket.name, limit)
             self._deliver(done.outcomes)
+
+    def _learn(self, done: BatchDone) -> None:
+        # A batch that ran in parts says nothing about how long one run takes, and neither does one
+        # that lost rows on the way to the model.
+        if done.fits is not None or any(outcome.error for outcome in done.outcomes):
+            return
+        batch, times = done.batch, done.times
+        drift = self._surface.observe(
+            batch.route, batch.bucket.name, len(batch.items), times.infer_s,
+            around_s=times.decode_s + times.post_s,
+        )  # fmt: skip
+        if drift is not None:
+            said = "drifted from" if drift.alarmed else "came back to"
+            log.warning(
+                "%s/%s: the model's time %s what was measured at the start (%.2f times it)",
+                drift.route, drift.bucket, said, drift.ratio,
+            )  # fmt: skip
+            self._drifted(drift)
 
     def _answer_expired(self, items: Sequence[Item]) -> None:
         if items:
@@ -152,6 +178,7 @@ class EngineSnapshot:
         depths: frames waiting per (route, bucket).
         running: batches started and not finished.
         free_slots: slots that could take a batch.
+        drifts: how the measured (route, bucket) pairs stand against their measurement.
     """
 
     state: EngineState
@@ -159,6 +186,7 @@ class EngineSnapshot:
     depths: tuple[QueueDepth, ...]
     running: int
     free_slots: int
+    drifts: tuple[Drift, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +204,7 @@ class Engine:
         device: likewise; its threads notify this engine.
         deliver: see `Deliver`.
         fail: called once, on the engine thread, when the process must end without committing.
+        drifted: see `Drifted`.
         clock: monotonic seconds.
     """
 
@@ -187,11 +216,13 @@ class Engine:
         *,
         deliver: Deliver,
         fail: Callable[[FatalError], None],
+        drifted: Drifted = lambda _: None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._batcher = batcher
+        self._surface = surface
         self._device = device
-        self._loop = EngineLoop(batcher, surface, device, deliver)
+        self._loop = EngineLoop(batcher, surface, device, deliver, drifted)
         self._fail = fail
         self._clock = clock
         self._changed = threading.Condition()
@@ -259,9 +290,7 @@ class Engine:
     def snapshot(self) -> EngineSnapshot:
         """The state of the queues after the latest turn."""
         last = self._snapshot
-        return EngineSnapshot(
-            self._state, len(self._inbox), last.depths, last.running, last.free_slots
-        )
+        return replace(last, state=self._state, inbox=len(self._inbox))
 
     def _enter(self, state: EngineState) -> None:
         if state not in _NEXT[self._state]:
@@ -303,6 +332,7 @@ class Engine:
                 tuple(self._batcher.depths()),
                 self._loop.running,
                 self._device.free_slots,
+                self._surface.drifts(),
             )
             if draining and self._loop.idle:
                 with self._changed:

@@ -126,6 +126,17 @@ OUT_OF_MEMORY = _counter(
 BATCH_LIMIT = _gauge(
     "batch_limit", ["route", "bucket"], "Most frames per batch now; less after memory ran out."
 )
+SURFACE_RATIO = _gauge(
+    "surface_ratio",
+    ["route", "bucket"],
+    "Time of the model's batches over the time measured at the start, smoothed over some 20 "
+    "batches; 1 is as measured.",
+)
+SURFACE_DRIFTED = _gauge(
+    "surface_drifted",
+    ["route", "bucket"],
+    "1 from the ratio's leaving 0.5 to 2 until it is within 0.67 to 1.5 again; else 0.",
+)
 SUSPECTS = _gauge(
     "suspects", [], "Records that were inside when a worker died, and are not yet cleared."
 )
@@ -181,7 +192,8 @@ TABLE = (
     CLAIMED_BYTES, CLAIMS_WAITING,
     BATCHES, BATCH_SIZE, BATCH_FILL, QUEUE_DEPTH, RUNNING_BATCHES, FREE_SLOTS, STAGE_SECONDS,
     LAG_SECONDS, LAG_RECORDS, WATERMARK_LAG, SEGMENTS, OPEN_SEGMENTS, SEQUENCER_HELD,
-    OUT_OF_MEMORY, BATCH_LIMIT, SUSPECTS, KEY_MISMATCHES, CLOCK_SKEWS, LATE_COMPLETIONS,
+    OUT_OF_MEMORY, BATCH_LIMIT, SURFACE_RATIO, SURFACE_DRIFTED, SUSPECTS, KEY_MISMATCHES,
+    CLOCK_SKEWS, LATE_COMPLETIONS,
     REBALANCES, ASSIGNED, PRODUCE_RETRIES, ANSWERS_BLOCKED, COMMITS, TRANSACTIONS,
     TRANSACTION_SECONDS, TRANSACTION_SIZE, *STREAM_TABLE,
 )  # fmt: skip

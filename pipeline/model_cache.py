@@ -1,4 +1,4 @@
-"""Exported files and choices of backends, kept between starts.
+"""Exported files, choices of backends and measured surfaces, kept between starts.
 
 Several workers may share a cache: files are written aside and renamed, and who makes one holds its
 lock, so that the others wait for it instead of making it again. Nothing in it is needed: a folder
@@ -14,10 +14,13 @@ import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from schemas.errors import ConfigError
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class CacheError(ConfigError):
@@ -104,24 +107,39 @@ class ModelCache:
 
     def choice(self, key: str) -> Choice | None:
         """What was chosen for this key; None where nothing was, or nothing that can be read."""
-        try:
-            saved = msgspec.json.decode(self._choice_file(key).read_bytes(), type=Choice)
-        except (OSError, msgspec.DecodeError):
-            return None
-        return msgspec.structs.replace(saved, cached=True)
+        saved = self.read(f"choice-{key}", Choice)
+        return None if saved is None else msgspec.structs.replace(saved, cached=True)
 
     def keep(self, key: str, choice: Choice) -> None:
         """Save a choice, whole or not at all. A full disk is no reason not to start."""
-        with suppress(OSError):
-            handle, name = tempfile.mkstemp(dir=self._folder, prefix=".choice-")
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(choice), indent=2))
-            Path(name).replace(self._choice_file(key))
+        self.write(f"choice-{key}", choice)
 
     def forget(self, key: str) -> None:
         """Drop a choice that turned out to be of no use."""
-        with suppress(OSError):
-            self._choice_file(key).unlink(missing_ok=True)
+        self.remove(f"choice-{key}")
 
-    def _choice_file(self, key: str) -> Path:
-        return self._folder / f"choice-{key}.json"
+    def read(self, name: str, kind: type[S]) -> S | None:
+        """A document; None where there is none, or none that can be read."""
+        try:
+            return msgspec.json.decode(self._file(name).read_bytes(), type=kind)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def write(self, name: str, document: msgspec.Struct) -> None:
+        """Save a document, whole or not at all. A full disk is no reason not to start."""
+        with suppress(OSError):
+            handle, aside = tempfile.mkstemp(dir=self._folder, prefix=f".{name}-")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(msgspec.json.format(msgspec.json.encode(document), indent=2))
+                Path(aside).replace(self._file(name))
+            finally:
+                Path(aside).unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        """Drop a document, if it is there."""
+        with suppress(OSError):
+            self._file(name).unlink(missing_ok=True)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name}.json"

@@ -1,56 +1,70 @@
-"""The surface: measured latency of (route, bucket, batch size), learned from finished batches.
+"""The surface: latency of (route, bucket, batch size), measured at the start and corrected online.
 
-Latency is close to a line in the batch size (a fixed cost per batch and a cost per frame), so each
-(route, bucket) keeps a least-squares line with exponential forgetting. It follows drift (a device
-that slows down, a model that warms up) without a table to maintain.
+Two parts make a batch's service time. The model's depends on the shape and the batch size alone,
+so calibration measures it before the first frame (`pipeline/calibrate.py`) and finished batches
+correct it. What is around the model (decoding and post-processing) depends on the pictures, and is
+learned from finished batches only. Without calibration both are learned.
 """
 
 from __future__ import annotations
 
-FORGETTING = 0.97
-"""Weight that an observation keeps at each later one: about 33 batches of memory."""
+from collections.abc import Mapping
 
+from pipeline.drift import Drift, DriftWatch
+from pipeline.latency import LEAST_S, Line, Table
 
-class _Line:
-    __slots__ = ("weight", "xt", "xx", "y", "yt")
-
-    def __init__(self) -> None:
-        self.weight = self.xt = self.xx = self.y = self.yt = 0.0
-
-    def add(self, n: int, seconds: float) -> None:
-        keep = FORGETTING
-        self.weight = self.weight * keep + 1.0
-        self.xt = self.xt * keep + n
-        self.xx = self.xx * keep + n * n
-        self.y = self.y * keep + seconds
-        self.yt = self.yt * keep + seconds * n
-
-    def at(self, n: int) -> float:
-        mean_n, mean_s = self.xt / self.weight, self.y / self.weight
-        variance = self.xx / self.weight - mean_n * mean_n
-        if variance > 1e-6 * mean_n * mean_n:
-            slope = (self.yt / self.weight - mean_n * mean_s) / variance
-            slope = min(max(slope, 0.0), mean_s / mean_n)
-            return mean_s + slope * (n - mean_n)
-        # One batch size seen so far: smaller ones may cost as much, larger ones in proportion.
-        return mean_s * max(1.0, n / mean_n)
+Key = tuple[str, str]
+"""Route, bucket."""
 
 
 class Surface:
     """Predicts how long a batch takes from its start to its results. Not thread-safe: the engine
-    thread owns it."""
+    thread owns it.
 
-    def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], _Line] = {}
+    Args:
+        measured: (route, bucket) → batch size → seconds of the model stage.
+    """
 
-    def observe(self, route: str, bucket: str, n: int, seconds: float) -> None:
-        """A batch of `n` ≥ 1 frames took `seconds` of stage time (decode + infer + post)."""
-        line = self._lines.get((route, bucket))
-        if line is None:
-            line = self._lines[route, bucket] = _Line()
-        line.add(n, seconds)
+    def __init__(self, measured: Mapping[Key, Mapping[int, float]] | None = None) -> None:
+        self._tables = {key: Table(seconds) for key, seconds in (measured or {}).items() if seconds}
+        self._preferred = {key: table.plateau() for key, table in self._tables.items()}
+        self._watches = {key: DriftWatch() for key in self._tables}
+        self._drifts = {key: Drift(*key, ratio=1.0, alarmed=False) for key in self._tables}
+        self._lines: dict[Key, Line] = {}
+        self._around: dict[Key, Line] = {}
+
+    def observe(
+        self, route: str, bucket: str, n: int, seconds: float, *, around_s: float = 0.0
+    ) -> Drift | None:
+        """A batch of `n` ≥ 1 frames took `seconds` in the model and `around_s` before and after.
+
+        Returns:
+            How its (route, bucket) stands, when this batch raised or cleared its alarm.
+        """
+        key = (route, bucket)
+        self._around.setdefault(key, Line()).add(n, around_s)
+        table = self._tables.get(key)
+        if table is None:
+            self._lines.setdefault(key, Line()).add(n, seconds)
+            return None
+        changed = self._watches[key].observe(max(seconds, LEAST_S) / table.measured(n))
+        table.correct(n, seconds)
+        watch = self._watches[key]
+        drift = self._drifts[key] = Drift(*key, ratio=watch.ratio, alarmed=watch.alarmed)
+        return drift if changed else None
 
     def service_s(self, route: str, bucket: str, n: int) -> float:
-        """Predicted seconds for a batch of `n` ≥ 1; 0.0 before the first observation."""
-        line = self._lines.get((route, bucket))
-        return 0.0 if line is None else line.at(n)
+        """Predicted seconds for a batch of `n` ≥ 1; 0.0 before anything is known."""
+        key = (route, bucket)
+        model = self._tables.get(key) or self._lines.get(key)
+        around = self._around.get(key)
+        return (model.at(n) if model else 0.0) + (around.at(n) if around else 0.0)
+
+    def preferred(self, route: str, bucket: str) -> int | None:
+        """The batch size whose double is hardly faster per frame; None where nothing was
+        measured."""
+        return self._preferred.get((route, bucket))
+
+    def drifts(self) -> tuple[Drift, ...]:
+        """How every measured (route, bucket) stands."""
+        return tuple(self._drifts.values())

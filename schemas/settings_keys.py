@@ -372,8 +372,12 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         cuda_graphs: on a GPU, record the model's run for each bucket and batch size at the start.
         decode_threads: threads that decode; 0 lets the worker choose.
         model_threads: threads inside the model on a CPU; 0 lets the backend choose.
-        model_cache_dir: folder for exported models and for which backend was fastest; null: the
-            user's own ($XDG_CACHE_HOME/frameloom or ~/.cache/frameloom).
+        model_cache_dir: folder for exported models, for which backend was fastest, and for what
+            calibration measured; null: the user's own ($XDG_CACHE_HOME/frameloom or
+            ~/.cache/frameloom).
+        calibrate: at the start measure the model's time by shape and batch size: quick (about two
+            seconds, at the first start only), full (up to a minute), or off (learn it from
+            batches).
         segment_decoder: cpu, or nvdec: decode segments on the GPU where it can, else on the CPU.
         segment_threads: threads inside the decoder of a segment, 1 to 64; frames are decoded in
             order, and each further thread keeps one more in memory.
@@ -389,6 +393,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     decode_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     model_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     model_cache_dir: Text | None = None
+    calibrate: Literal["quick", "full", "off"] = "quick"
     segment_decoder: Literal["cpu", "nvdec"] = "cpu"
     segment_threads: Annotated[int, Meta(ge=1, le=64)] = 1
     stage_timeout_ms: Millis = 30_000

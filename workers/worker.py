@@ -223,6 +223,9 @@ class Worker:
             for depth in snapshot.depths:
                 self.metrics.set(m.QUEUE_DEPTH, depth.waiting, depth.route, depth.bucket)
                 self.metrics.set(m.BATCH_LIMIT, depth.limit, depth.route, depth.bucket)
+            for drift in snapshot.drifts:
+                self.metrics.set(m.SURFACE_RATIO, drift.ratio, drift.route, drift.bucket)
+                self.metrics.set(m.SURFACE_DRIFTED, drift.alarmed, drift.route, drift.bucket)
             await asyncio.sleep(GAUGE_S)
 
     def _fail(self, error: Failure) -> None:

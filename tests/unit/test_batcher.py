@@ -101,6 +101,45 @@ def test_under_lasting_load_nothing_holds_a_frame_that_has_left() -> None:
     assert items_alive() - before == len(batcher)
 
 
+# -- full by the size that suffices ----------------------------------------------------------------
+
+
+def preferring(size: int) -> Surface:
+    """A surface on which batches beyond `size` are no faster per frame."""
+    seconds = {n: 0.01 * max(1.0, n / size) for n in (1, 2, 4, 8)}
+    surface = Surface({("default", SMALL.name): seconds})
+    assert surface.preferred("default", SMALL.name) == size
+    return surface
+
+
+def test_an_idle_device_takes_as_many_as_bring_it_to_its_best_speed() -> None:
+    batcher = a_batcher(surface=preferring(2))
+    for name in ("cam0", "cam1"):
+        batcher.add(an_item(name, received_at=NOW, interval_s=0.05), NOW)
+    assert closed(batcher, NOW, IDLE) is None
+    assert batcher.next_due(NOW, IDLE) == NOW + WINDOW.min_wait_s
+    batch = closed(batcher, NOW + WINDOW.min_wait_s, IDLE)
+    assert batch is not None
+    assert (batch.closed_by, len(batch.items)) == (ClosedBy.FULL, 2)
+
+
+def test_while_the_device_is_busy_frames_gather_to_the_largest_batch() -> None:
+    batcher = a_batcher(surface=preferring(2))
+    for index in range(3):
+        batcher.add(an_item(f"cam{index}", received_at=NOW, interval_s=0.05), NOW)
+    assert closed(batcher, NOW + 0.05, BUSY) is None
+    batcher.add(an_item("cam3", received_at=NOW, interval_s=0.05), NOW + 0.05)
+    batch = closed(batcher, NOW + 0.05, BUSY)
+    assert batch is not None
+    assert len(batch.items) == SMALL.max_batch == 4
+
+
+def test_the_baseline_waits_for_its_full_batch_on_any_surface() -> None:
+    batcher = a_batcher(FixedPolicy(10.0), preferring(1))
+    batcher.add(an_item("cam0", received_at=NOW), NOW)
+    assert closed(batcher, NOW + 1, IDLE) is None
+
+
 # -- window --------------------------------------------------------------------------------------
 
 

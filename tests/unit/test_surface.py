@@ -58,3 +58,40 @@ def test_predictions_are_positive_and_never_fall_with_size(
     surface = seen(*pairs)
     assert surface.service_s(*KEY, n) >= -1e-9
     assert surface.service_s(*KEY, n + 1) >= surface.service_s(*KEY, n) - 1e-9
+
+
+MEASURED = {KEY: {n: 0.010 + 0.005 * n for n in (1, 4, 16, 64)}}
+
+
+def test_a_measured_surface_predicts_before_the_first_batch() -> None:
+    surface = Surface(MEASURED)
+    assert surface.service_s(*KEY, 4) == pytest.approx(0.030)
+    assert surface.service_s("default", "4k", 4) == 0.0
+
+
+def test_what_is_around_the_model_comes_on_top() -> None:
+    surface = Surface(MEASURED)
+    for n in (1, 4, 16) * 3:
+        surface.observe(*KEY, n, MEASURED[KEY][n], around_s=0.002 * n)
+    assert surface.service_s(*KEY, 8) == pytest.approx(0.010 + 0.007 * 8)
+
+
+def test_a_bucket_that_was_not_measured_prefers_no_size() -> None:
+    surface = Surface(MEASURED)
+    preferred = surface.preferred(*KEY)
+    assert preferred is not None
+    assert 16 <= preferred <= 32
+    assert surface.preferred("default", "4k") is None
+    assert Surface({KEY: {1: 0.01}}).preferred(*KEY) is None
+
+
+def test_drift_is_told_once_and_shown_until_it_ends() -> None:
+    surface = Surface(MEASURED)
+    assert [drift.ratio for drift in surface.drifts()] == [1.0]
+    told = [surface.observe(*KEY, 4, 0.090) for _ in range(100)]
+    (raised,) = [drift for drift in told if drift]
+    assert (raised.route, raised.bucket, raised.alarmed) == (*KEY, True)
+    assert [d.alarmed for d in surface.drifts()] == [True]
+    assert surface.service_s(*KEY, 4) == pytest.approx(0.090, rel=0.02)
+    told = [surface.observe(*KEY, 4, 0.030) for _ in range(100)]
+    assert [drift.alarmed for drift in told if drift] == [False]
