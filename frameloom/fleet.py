@@ -77,7 +77,7 @@ def run_fleet(
             server = HealthServer(
                 settings.http,
                 registry_of(roster, probe),
-                lambda: fleet_health.look(roster, probe),
+                lambda: fleet_health.look(roster, probe, time.monotonic),
             )
             stack.callback(server.stop)
             log.info("http_listening", host=settings.http.host, port=server.start())

@@ -15,6 +15,8 @@ from workers.fleet_probe import FleetProbe, Page
 from workers.roster import Roster
 
 LABEL = "device"
+TIMEOUT_S = 3.0
+"""For one page; Prometheus waits ten seconds by default."""
 
 
 class FleetCollector(Collector):
@@ -31,7 +33,7 @@ class FleetCollector(Collector):
         self._probe = probe
 
     def collect(self) -> Iterator[Metric]:
-        pages = self._probe.ask("/metrics")
+        (pages,) = self._probe.ask(["/metrics"], TIMEOUT_S)
         up = GaugeMetricFamily(m.DEVICE_UP.name, m.DEVICE_UP.help, labels=[LABEL])
         starts = CounterMetricFamily(m.DEVICE_RESTARTS.name, m.DEVICE_RESTARTS.help, labels=[LABEL])
         for device, entry in self._roster.entries().items():

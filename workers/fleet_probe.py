@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Mapping
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from pipeline.ports import Clock
 from workers.roster import Roster
-
-TIMEOUT_S = 2.0
-"""For one answer. A worker that starts has an open port, and answers only seconds later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +24,38 @@ class FleetProbe:
     """Any thread may ask.
 
     Args:
-        roster: where the workers are.
-        timeout_s: for one answer, seconds.
+        roster: where the workers are; told who answers.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, roster: Roster, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, roster: Roster, clock: Clock = time.monotonic) -> None:
         self._roster = roster
-        self._timeout_s = timeout_s
-        # Two for each worker: one that hangs must not keep those waiting who ask for the others.
-        most = 2 * max(1, len(roster.entries()))
+        self._clock = clock
+        # Several for each worker: one that hangs must not keep those waiting who ask the others.
+        most = 4 * max(1, len(roster.entries()))
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="probe")
 
-    def ask(self, path: str) -> Mapping[str, Page]:
-        """The answers of those workers that have any, by device."""
+    def ask(self, paths: Sequence[str], timeout_s: float) -> list[dict[str, Page]]:
+        """For each path, the answers of those workers that have any, by device. All are asked at
+        once, so it takes hardly longer than `timeout_s` seconds."""
+        entries = self._roster.entries()
         asked = [
-            (device, entry, self._threads.submit(fetch, entry.port, path, self._timeout_s))
-            for device, entry in self._roster.entries().items()
-            if entry.port is not None
+            {
+                device: self._threads.submit(fetch, entry.port, path, timeout_s)
+                for device, entry in entries.items()
+                if entry.port is not None
+            }
+            for path in paths
         ]
-        pages: dict[str, Page] = {}
-        for device, entry, answer in asked:
-            page = answer.result()
-            if page is not None:
-                self._roster.heard(device, entry)
-                pages[device] = page
+        pages: list[dict[str, Page]] = [{} for _ in paths]
+        for told, answers in zip(pages, asked, strict=True):
+            for device, answer in answers.items():
+                page = answer.result()
+                if page is None:
+                    self._roster.missed(device, entries[device], self._clock())
+                else:
+                    self._roster.heard(device, entries[device])
+                    told[device] = page
         return pages
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ class Entry:
         pid: of its process; None without one.
         port: on the loopback address, where the process serves health and metrics; None without.
         answered: whether this process has answered there.
+        silent_since: when it was first asked in vain since, monotonic seconds; None: it answers.
     """
 
     state: DeviceState = DeviceState.WAITING
@@ -26,6 +27,7 @@ class Entry:
     pid: int | None = None
     port: int | None = None
     answered: bool = False
+    silent_since: float | None = None
 
 
 class Roster:
@@ -53,7 +55,20 @@ class Roster:
 
     def heard(self, device: str, entry: Entry) -> None:
         """The process that was found in `entry` has answered."""
+        self._note(device, entry, answered=True, silent_since=None)
+
+    def missed(self, device: str, entry: Entry, now: float) -> None:
+        """The process that was found in `entry` was asked in vain."""
+        if entry.silent_since is None:
+            self._note(device, entry, answered=entry.answered, silent_since=now)
+
+    def _note(
+        self, device: str, entry: Entry, *, answered: bool, silent_since: float | None
+    ) -> None:
         with self._lock:
+            present = self._entries[device]
             # It may have died since, and have a successor.
-            if self._entries[device] is entry:
-                self._entries[device] = replace(entry, answered=True)
+            if present.pid == entry.pid:
+                self._entries[device] = replace(
+                    present, answered=answered or present.answered, silent_since=silent_since
+                )

@@ -22,12 +22,12 @@ from workers.health import Health, HealthServer
 from workers.seat import take_seat
 
 _PARENT = """
-import sys
+import os, sys
 from frameloom.fleet import run_fleet
 from schemas.settings import load_settings
 from workers.device_list import plan_devices
 child = [sys.executable, "-m", "tests.fakes.fleet_child", sys.argv[3]]
-devices = plan_devices(sys.argv[2], lambda: 0)
+devices = plan_devices(sys.argv[2], lambda: 4, os.environ.get("CUDA_VISIBLE_DEVICES"))
 sys.exit(run_fleet(devices, child, load_settings(sys.argv[1])))
 """
 
@@ -37,8 +37,8 @@ def parent(config: Path, devices: str, behaviour: str) -> list[str]:
     return [sys.executable, "-c", _PARENT, str(config), devices, behaviour]
 
 
-def _say(event: str, device: str) -> None:
-    line = {"event": event, "device": device, "pid": os.getpid()}
+def _say(event: str, device: str, told: list[str]) -> None:
+    line = {"event": event, "device": device, "set": told}
     sys.stderr.write(json.dumps(line | {"cuda": os.environ.get("CUDA_VISIBLE_DEVICES")}) + "\n")
 
 
@@ -60,9 +60,9 @@ def main() -> int:
     health = Health(healthy=True, ready=True, details={"state": "running"})
     server = HealthServer(HttpSettings(), metrics.registry, lambda: health, seat.listener)
     server.start()
-    _say("child_runs", seat.device)
+    _say("child_runs", seat.device, args.set)
     signal.sigwait(told)
-    _say("child_told", seat.device)
+    _say("child_told", seat.device, args.set)
     if behaviour == "stay":
         signal.sigwait(told)
         return 1

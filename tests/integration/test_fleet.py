@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,10 +24,15 @@ SERVE = f"{A}=serve,{B}=serve"
 
 
 @asynccontextmanager
-async def a_fleet(folder: Path, behaviour: str = SERVE) -> AsyncIterator[Fleet]:
+async def a_fleet(
+    folder: Path,
+    behaviour: str = SERVE,
+    devices: str = "cpu,cpu",
+    env: Mapping[str, str] | None = None,
+) -> AsyncIterator[Fleet]:
     config, log = new_files(Settings(http=HttpSettings(port=0)), folder)
     with log.open("wb") as output:
-        process = spawn(parent(config, "cpu,cpu", behaviour), log=output)
+        process = spawn(parent(config, devices, behaviour), log=output, env=env)
         async with watched(process, log):
             yield Fleet(process, log)
 
@@ -98,6 +103,35 @@ async def test_a_second_signal_hurries_and_the_worst_code_is_the_fleets(
         assert fleet.running
         fleet.send(number)
         assert await fleet.ended() == 1
+
+
+async def test_a_process_is_told_its_device_and_sees_no_other(tmp_path: Path) -> None:
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,2,GPU-7,5"}
+    async with a_fleet(tmp_path, f"cuda:2=serve,{A}=serve", "2,cpu", env) as fleet:
+        await fleet.until_said("child_runs", times=2)
+        assert fleet.said("child_runs", device="cuda:2", cuda="GPU-7")
+        assert fleet.said("child_runs", device=A, cuda="")
+        told = {
+            str(line["device"]): str(line.get("set")) for line in fleet.events() if "set" in line
+        }
+        assert "device.name=cuda'" in told["cuda:2"]
+        assert "device.name=cpu'" in told[A]
+        assert "kafka.client_id=frameloom-cuda-2" in told["cuda:2"]
+        await fleet.drained()
+
+
+async def test_a_worker_that_stands_still_does_not_hold_up_the_probe(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path) as fleet:
+        await fleet.until_said("child_runs", times=2)
+        await asyncio.to_thread(fleet.get, "/healthz")
+        (stopped,) = fleet.pids(A)
+        os.kill(stopped, signal.SIGSTOP)
+        status, body = await asyncio.to_thread(fleet.get, "/healthz")
+        devices = json.loads(body)["devices"]
+        # Not yet: it may be busy.
+        assert (status, devices[A]["state"], devices[B]["state"]) == (200, "no answer", "running")
+        os.kill(stopped, signal.SIGCONT)
+        await fleet.drained()
 
 
 async def test_a_fleet_without_http_serves_nothing(tmp_path: Path) -> None:

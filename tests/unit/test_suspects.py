@@ -47,6 +47,22 @@ def a_dead_worker(folder: SuspectFolder, work: Callable[[OwnFiles], None]) -> No
     os.waitpid(pid, 0)
 
 
+def test_a_journal_of_a_fleet_is_named_after_its_device_and_adopted_by_any(
+    folder: SuspectFolder,
+) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            decoding(3)(folder.open_journal("cuda:1"))
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    (journal,) = folder.path.glob("*.journal")
+    assert journal.name.startswith(f"cuda-1-{pid}-")
+    assert set(folder.adopt()) == {at(3)}
+    assert not journal.exists()
+
+
 def decoding(*offsets: int) -> Callable[[OwnFiles], None]:
     return lambda files: files.journal.enter(Stage.DECODE, [an_item(seq=n) for n in offsets])
 
