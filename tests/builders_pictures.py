@@ -324,3 +324,15 @@ def item_of(message: FrameMessage, into: Bucket, header: Header | None = None) -
         geometry=letterbox(header.width, header.height, into.width, into.height),
         received_at=0.0,
     )
+
+
+def sized_png(width: int, height: int) -> bytes:
+    ihdr = struct.pack(">LLBBBBB", width, height, 8, 2, 0, 0, 0)
+    return PNG_SIGNATURE + chunk(b"IHDR", ihdr) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+def many_scans(count: int, components: int = 1, frame_marker: int = 0xC2) -> bytes:
+    body = struct.pack(">BHHB", 8, 16, 16, components)
+    body += b"".join(bytes((c, 0x11, 0)) for c in range(1, components + 1))
+    scan = segment(0xDA, b"\x01\x01\x00\x00\x3f\x00") + b"data\xff\x00more\xff\xd3rest"
+    return b"\xff\xd8" + segment(frame_marker, body) + scan * count + b"\xff\xd9"

@@ -10,7 +10,7 @@ import pytest
 from pipeline.segment import SegmentLimits
 from schemas.frame import SEGMENT_ENCODINGS
 from tests.builders_video import a_segment
-from tests.contract.test_segment_decoder import read
+from tests.contract.segment_reading import read
 from tests.fuzz.mutate_plain import plain
 
 INPUTS = 40

@@ -49,6 +49,9 @@ from workers.kafka_clients import (
 from workers.lifecycle import WorkerState
 from workers.worker import Worker
 
+Unique = Callable[[str], str]
+"""The fixture `unique`: makes a name that no other test uses."""
+
 DEADLINE_S = 30.0
 """How long anything that must happen may take."""
 
@@ -171,7 +174,7 @@ class Bench:
 
 async def a_bench(
     broker: str,
-    unique: Callable[[str], str],
+    unique: Unique,
     *,
     partitions: int = 1,
     kafka: KafkaSettings | None = None,
@@ -222,6 +225,11 @@ def fake_machinery(settings: Settings, lane: Lane | None = None) -> Callable[[],
     return lambda: Machinery(make_engine, models)
 
 
+def a_worker(bench: Bench) -> Worker:
+    """With the real engine on a lane without pictures or weights."""
+    return Worker(bench.settings, fake_machinery(bench.settings))
+
+
 @asynccontextmanager
 async def running(worker: Worker) -> AsyncIterator[Worker]:
     """A worker that has partitions; drained at the end, in order."""
@@ -238,9 +246,13 @@ async def running(worker: Worker) -> AsyncIterator[Worker]:
 
 
 @asynccontextmanager
-async def reader(kafka: KafkaSettings, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
+async def reader(
+    kafka: KafkaSettings, topic: str, isolation: str = "read_uncommitted"
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer at the beginning of a topic, outside any group."""
-    consumer = make_consumer(kafka, topic, group=False, auto_offset_reset="earliest")
+    consumer = make_consumer(
+        kafka, topic, group=False, auto_offset_reset="earliest", isolation=isolation
+    )
     await start_client(consumer, kafka)
     try:
         yield consumer

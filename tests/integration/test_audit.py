@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from frameloom.cli import main
-from schemas.codec import write_result
-from schemas.result import ResultMessage, Source, Status, Times
+from schemas.result import Status
 from schemas.settings import KafkaSettings
-from tests.integration.kit import Bench, Sent, a_bench, envelope, fake_machinery, running
+from tests.integration.answers import Answered, answer
+from tests.integration.kit import Bench, Sent, Unique, a_bench, envelope, fake_machinery, running
 from workers.kafka_clients import (
     TopicPartition,
     make_consumer,
@@ -25,51 +25,6 @@ from workers.kafka_clients import (
 from workers.worker import Worker
 
 pytestmark = pytest.mark.broker
-
-Unique = Callable[[str], str]
-NO_TIMES = Times(
-    received_us=0, batched_us=0, started_us=0, finished_us=0,
-    decode_ms=0.0, infer_ms=0.0, post_ms=0.0,
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Answered:
-    """An answer to put on a topic; a dead letter where `status` is None."""
-
-    offset: int
-    status: Status | None = Status.OK
-    partition: int = 0
-
-
-def result_of(bench: Bench, answered: Answered, stream: str = "cam") -> bytes:
-    assert answered.status is not None
-    source = Source(bench.route.input, answered.partition, answered.offset)
-    return write_result(
-        ResultMessage(
-            stream_id=stream, seq=0, captured_at_us=0, status=answered.status, width=0, height=0,
-            times=NO_TIMES, source=source,
-        )
-    )  # fmt: skip
-
-
-async def answer(bench: Bench, *answers: Answered, stream: str = "cam") -> None:
-    """Answers as a worker writes them, in this order."""
-    producer = make_producer(bench.kafka)
-    await start_client(producer, bench.kafka)
-    try:
-        for each in answers:
-            if each.status is None:
-                source = f"{bench.route.input}/{each.partition}/{each.offset}".encode()
-                await producer.send_and_wait(
-                    bench.route.dead_letter, b"x", b"cam", headers=[("fl-source", source)]
-                )
-            else:
-                await producer.send_and_wait(
-                    bench.route.output, result_of(bench, each, stream), b"cam"
-                )
-    finally:
-        await stop_client(producer)
 
 
 async def commit(kafka: KafkaSettings, topic: str, offset: int) -> None:

@@ -15,13 +15,11 @@ from frameloom.audit import AuditPlan, Progress, Through, audit
 from frameloom.audit_marks import OffsetRange
 from frameloom.audit_report import Report
 from frameloom.scan import Isolation
-from tests.integration.kit import Bench, Sent, a_bench, envelope
-from tests.integration.test_audit import Answered, answer, result_of
+from tests.integration.answers import Answered, answer, result_of
+from tests.integration.kit import Bench, Sent, Unique, a_bench, envelope
 from workers.kafka_clients import TopicPartition, make_admin, start_client, stop_client
 
 pytestmark = pytest.mark.broker
-
-Unique = Callable[[str], str]
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,19 +24,18 @@ from tests.integration.kit import (
     SMALL,
     Bench,
     Sent,
+    Unique,
     a_bench,
     a_jpeg,
+    a_worker,
     envelope,
-    fake_machinery,
     running,
     sources,
     until,
 )
-from workers.worker import Worker
 
 pytestmark = pytest.mark.broker
 
-Unique = Callable[[str], str]
 JPEG = a_jpeg()
 
 
@@ -49,10 +47,6 @@ def with_claims(bench: Bench, **claims: object) -> Bench:
 def a_claim(stream: str, seq: int, uri: str, data: bytes = JPEG, **fields: object) -> Sent:
     claim = Claim(uri=uri, sha256=hashlib.sha256(data).hexdigest(), length=len(data))
     return Sent(envelope(stream, seq, claim=claim, **fields), key=stream.encode())
-
-
-def a_worker(bench: Bench) -> Worker:
-    return Worker(bench.settings, fake_machinery(bench.settings))
 
 
 async def test_claims_are_answered_among_frames_in_order(

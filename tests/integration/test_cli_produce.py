@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -15,40 +14,13 @@ from pathlib import Path
 import pytest
 
 from frameloom.cli import main
-from frameloom.reader import TopicReader
-from schemas.codec import RawRecord, read_frame
-from schemas.frame import Encoding, Form, FrameMessage
-from schemas.settings import KafkaSettings, LimitSettings
+from schemas.codec import read_frame
+from schemas.frame import Encoding, Form
 from tests.builders_pictures import jpeg, picture, png
 from tests.builders_video import a_video
-from workers.kafka_clients import TopicSpec, create_topics
+from tests.integration.produced import DEADLINE_S, LIMITS, frames_of, records_of
 
 pytestmark = pytest.mark.broker
-
-LIMITS = LimitSettings()
-DEADLINE_S = 30.0
-
-
-@pytest.fixture
-def topic(broker: str, unique: Callable[[str], str]) -> str:
-    name = unique("frames")
-    asyncio.run(create_topics(KafkaSettings(bootstrap_servers=broker), [TopicSpec(name, 2)]))
-    return name
-
-
-def records_of(broker: str, topic: str) -> list[RawRecord]:
-    async def read() -> list[RawRecord]:
-        async with TopicReader(
-            KafkaSettings(bootstrap_servers=broker), topic, from_start=True
-        ) as reader:
-            return [record async for record in reader.up_to_now()]
-
-    return asyncio.run(read())
-
-
-def frames_of(broker: str, topic: str) -> list[FrameMessage]:
-    frames = [read_frame(record, LIMITS) for record in records_of(broker, topic)]
-    return sorted(frames, key=lambda frame: (frame.stream_id, frame.seq))
 
 
 def test_a_picture_goes_out_as_it_is(broker: str, topic: str, tmp_path: Path) -> None:

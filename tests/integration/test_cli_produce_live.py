@@ -20,9 +20,7 @@ from schemas.frame import Encoding
 from tests.builders_pictures import jpeg, picture
 from tests.builders_rtsp import RtspCamera, footage, rtsp_camera
 from tests.builders_video import an_h264_video
-from tests.integration.test_cli_produce import DEADLINE_S, frames_of, records_of, topic
-
-__all__ = ["topic"]
+from tests.integration.produced import DEADLINE_S, frames_of, records_of
 
 pytestmark = pytest.mark.broker
 

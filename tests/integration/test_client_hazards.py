@@ -28,9 +28,10 @@ from tests.integration.kit import (
     DEADLINE_S,
     Bench,
     Sent,
+    Unique,
     a_bench,
     a_jpeg,
-    fake_machinery,
+    a_worker,
     running,
     sources,
     until,
@@ -51,7 +52,6 @@ from workers.worker import EXIT_FAILED, Worker
 
 pytestmark = pytest.mark.broker
 
-Unique = Callable[[str], str]
 
 QUICK = KafkaSettings(
     session_timeout_ms=2_000, heartbeat_interval_ms=400, rebalance_timeout_ms=3_000
@@ -72,10 +72,6 @@ async def a_quick_bench(
         drain_timeout_ms=2_000, revoke_timeout_ms=500, stall_timeout_ms=stall_ms
     )
     return Bench(msgspec.structs.replace(bench.settings, lifecycle=lifecycle))
-
-
-def a_worker(bench: Bench) -> Worker:
-    return Worker(bench.settings, fake_machinery(bench.settings))
 
 
 def frames(count: int, *, partitions: int = 1) -> list[Sent]:

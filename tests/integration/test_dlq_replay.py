@@ -15,6 +15,7 @@ from schemas.record import RawRecord
 from tests.integration.kit import (
     Bench,
     Sent,
+    Unique,
     a_bench,
     a_jpeg,
     envelope,
@@ -26,8 +27,6 @@ from workers.kafka_clients import stop_client as stop
 from workers.worker import Worker
 
 pytestmark = pytest.mark.broker
-
-Unique = Callable[[str], str]
 
 
 @dataclass(frozen=True)

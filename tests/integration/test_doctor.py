@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -19,11 +19,10 @@ from schemas.settings import (
     RouteSettings,
     Settings,
 )
+from tests.integration.kit import Unique
 from workers.kafka_clients import TopicSpec, create_topics, list_topics
 
 pytestmark = pytest.mark.broker
-
-Unique = Callable[[str], str]
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -16,30 +15,34 @@ from pipeline import metrics as m
 from pipeline.item import Coordinates
 from schemas.codec import read_result
 from schemas.errors import ConfigError, Reason
-from schemas.settings import DeliverySettings, Guarantee, KafkaSettings, LifecycleSettings
+from schemas.settings import DeliverySettings, Guarantee, LifecycleSettings
 from tests.assertions import each_once, in_offset_order
+from tests.integration.exact import (
+    ONCE,
+    an_exact_bench,
+    answers,
+    origins,
+    read_all,
+    some_frames,
+)
 from tests.integration.kit import (
     DEADLINE_S,
-    LARGE,
-    SMALL,
     Bench,
     Sent,
+    Unique,
     a_bench,
     a_jpeg,
+    a_worker,
     envelope,
-    fake_machinery,
     running,
-    sources,
     until,
 )
 from tests.rig.kafka import KafkaCluster
 from workers.kafka_clients import (
     AIOKafkaProducer,
-    Record,
     TopicPartition,
     TopicSpec,
     create_topics,
-    make_consumer,
     make_producer,
     start_client,
     stop_client,
@@ -50,62 +53,6 @@ from workers.worker import EXIT_CONFIG, Worker
 
 pytestmark = pytest.mark.broker
 
-Unique = Callable[[str], str]
-
-ONCE = DeliverySettings(guarantee=Guarantee.EXACTLY_ONCE)
-SESSION_MS = 6_000
-"""Kafka's own least session."""
-
-
-async def an_exact_bench(
-    broker: str, unique: Unique, *, delivery: DeliverySettings = ONCE, partitions: int = 1
-) -> Bench:
-    kafka = KafkaSettings(
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=500, rebalance_timeout_ms=20_000
-    )
-    return await a_bench(broker, unique, partitions=partitions, kafka=kafka, delivery=delivery)
-
-
-def a_worker(bench: Bench) -> Worker:
-    return Worker(bench.settings, fake_machinery(bench.settings))
-
-
-async def read_all(bench: Bench, topic: str, isolation: str = "read_committed") -> list[Record]:
-    """Every record that a reader of this isolation sees now, in the order of each partition."""
-    records: list[Record] = []
-    consumer = make_consumer(
-        bench.kafka, topic, group=False, auto_offset_reset="earliest", isolation=isolation
-    )
-    await start_client(consumer, bench.kafka)
-    try:
-        partitions = list(consumer.assignment())
-        async with asyncio.timeout(DEADLINE_S):
-            ends = await consumer.end_offsets(partitions)
-            while any([await consumer.position(p) < ends[p] for p in partitions]):
-                fetched = await consumer.getmany(*partitions, timeout_ms=200)
-                records += [record for batch in fetched.values() for record in batch]
-    finally:
-        await stop_client(consumer)
-    return records
-
-
-def origins(records: Sequence[Record]) -> list[Coordinates]:
-    """The input records that results and dead letters answer."""
-    found: list[Coordinates] = []
-    for record in records:
-        source = dict(record.headers).get("fl-source")
-        if source is None:
-            found += sources([read_result(record.value)])
-        else:
-            topic, partition, offset = source.decode().rsplit("/", 2)
-            found.append(Coordinates(topic, int(partition), int(offset)))
-    return found
-
-
-async def answers(bench: Bench, isolation: str = "read_committed") -> list[Coordinates]:
-    topics = (bench.route.output, bench.route.dead_letter)
-    return [each for topic in topics for each in origins(await read_all(bench, topic, isolation))]
-
 
 async def settled(count: int, *workers: Worker) -> None:
     await until(
@@ -114,18 +61,6 @@ async def settled(count: int, *workers: Worker) -> None:
             >= count
         )
     )
-
-
-def some_frames(count: int, *, partitions: int = 1, bad_every: int = 0) -> list[Sent]:
-    """Pictures of two buckets and several streams, with records between that are no frames."""
-    return [
-        Sent(
-            b"no frame" if bad_every and n % bad_every == 0 else a_jpeg((SMALL, LARGE)[n % 2]),
-            key=b"cam-%d" % (n % 3),
-            partition=n % partitions,
-        )
-        for n in range(count)
-    ]
 
 
 async def test_results_and_dead_letters_are_committed_once_with_their_offsets(

@@ -14,7 +14,7 @@ import pytest
 
 from frameloom.live_reader import LiveState
 from tests.builders_video import an_h264_video
-from tests.integration.test_cameras import SEGMENT, meanwhile, options, take, unpacked, wait_for
+from tests.integration.cameras import SEGMENT, meanwhile, options, take, unpacked, wait_for
 
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
 """The system's, which has the bindings."""

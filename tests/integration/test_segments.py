@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -19,23 +18,24 @@ from schemas.result import ResultMessage
 from schemas.settings import DeliverySettings, FlowSettings, Guarantee, KafkaSettings
 from tests.builders_video import a_segment
 from tests.fakes.lane import FakeModel, a_lane
+from tests.integration.exact import ONCE, an_exact_bench, read_all
 from tests.integration.kit import (
     DEADLINE_S,
     Bench,
     Sent,
+    Unique,
     a_bench,
     a_jpeg,
+    a_worker,
     envelope,
     fake_machinery,
     running,
     until,
 )
-from tests.integration.test_exactly_once import ONCE, an_exact_bench, read_all
 from workers.worker import Worker
 
 pytestmark = pytest.mark.broker
 
-Unique = Callable[[str], str]
 FRAMES = 12
 SEGMENT = a_segment("mp4", FRAMES)
 
@@ -46,10 +46,6 @@ def a_sent(
     encoding = keys.pop("encoding", Encoding.MP4)
     value = envelope(stream, seq, encoding=encoding, data=memoryview(data), **keys)
     return Sent(value, key=stream.encode(), partition=partition)
-
-
-def a_worker(bench: Bench) -> Worker:
-    return Worker(bench.settings, fake_machinery(bench.settings))
 
 
 class Doomed:

@@ -7,7 +7,6 @@ import base64
 import http.client
 import json
 import time
-from collections.abc import Callable
 
 import cv2
 import msgspec
@@ -37,8 +36,10 @@ from tests.integration.kit import (
     SMALL,
     Bench,
     Sent,
+    Unique,
     a_bench,
     a_jpeg,
+    a_worker,
     envelope,
     fake_machinery,
     running,
@@ -51,12 +52,6 @@ from workers.lifecycle import WorkerState
 from workers.worker import EXIT_CONFIG, EXIT_FAILED, Worker
 
 pytestmark = pytest.mark.broker
-
-Unique = Callable[[str], str]
-
-
-def a_worker(bench: Bench) -> Worker:
-    return Worker(bench.settings, fake_machinery(bench.settings))
 
 
 async def test_all_three_input_forms_are_answered(broker: str, unique: Unique) -> None:

@@ -10,14 +10,13 @@ import msgpack
 from schemas.errors import Reason
 from schemas.frame import Encoding
 from schemas.settings import LimitSettings
-from tests.builders_pictures import jpeg, picture
+from tests.builders_pictures import jpeg, many_scans, picture, sized_png
 from tests.integration.kit import envelope
 from tests.scenario.dead_letters import dead_letter_values
 from tests.scenario.feed import feed
 from tests.scenario.lane import CROWDED, FAILS, UNREADABLE
 from tests.scenario.oracle import Oracle, Verdict
 from tests.scenario.stage import Plan, Rig, Stage
-from tests.unit.test_probe import many_scans, sized_png
 
 LIMITS = LimitSettings(max_record_bytes=64 * 1024, max_pixels=1_000_000, max_result_bytes=8 * 1024)
 

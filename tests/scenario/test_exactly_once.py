@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,20 +14,13 @@ from schemas.codec import read_result
 from schemas.settings import FlowSettings
 from tests.assertions import each_once, in_offset_order
 from tests.fakes.faulty_worker import POINTS, faulty
-from tests.integration.kit import Bench, running
-from tests.integration.test_exactly_once import (
-    a_worker,
-    an_exact_bench,
-    answers,
-    read_all,
-    some_frames,
-)
+from tests.integration.exact import an_exact_bench, answers, read_all, some_frames
+from tests.integration.kit import Bench, Unique, a_worker, running
 from tests.scenario.transactions import LET_GO
 from tests.scenario.worker_process import worker_process
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
-Unique = Callable[[str], str]
 
 FRAMES = 300
 SMALL_STEPS = FlowSettings(max_items=80)

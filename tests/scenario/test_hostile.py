@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from schemas.settings import Guarantee
 from tests.assertions import none_lost
 from tests.builders_video import a_segment
 from tests.fakes.hostile_worker import CRASH, HANG, STUCK, supervised
-from tests.integration.kit import Bench, Sent, a_bench, a_jpeg, envelope, reader, sources
+from tests.integration.kit import Bench, Sent, Unique, a_bench, a_jpeg, envelope, reader, sources
 from tests.rig.choice import BrokerKind, broker_kind
 from tests.scenario.hostile import hostile
 from tests.scenario.worker_process import worker_process
@@ -25,7 +24,6 @@ from workers.kafka_clients import Record
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
-Unique = Callable[[str], str]
 
 FRAMES = 48
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,12 +13,21 @@ from pipeline.item import Coordinates
 from schemas.codec import read_result
 from schemas.result import ResultMessage
 from tests.assertions import each_once, in_offset_order, none_lost
-from tests.integration.kit import LARGE, SMALL, Bench, Sent, a_bench, a_jpeg, reader, sources
+from tests.integration.kit import (
+    LARGE,
+    SMALL,
+    Bench,
+    Sent,
+    Unique,
+    a_bench,
+    a_jpeg,
+    reader,
+    sources,
+)
 from tests.scenario.worker_process import worker_process
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
-Unique = Callable[[str], str]
 
 FRAMES = 400
 BEFORE = 40

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from schemas.result import Status
+from tests.integration.answers import Answered, answer
 from tests.integration.kit import Bench
-from tests.integration.test_audit import Answered, answer
 from tests.rig.kafka import KafkaCluster
 from tests.scenario.feed import feed
 from tests.scenario.oracle import Oracle, Verdict

@@ -17,8 +17,8 @@ from schemas.codec import read_frame
 from schemas.frame import Encoding
 from schemas.record import RawRecord
 from schemas.settings import LimitSettings
-from tests.unit.test_downloads import a_claim_record
-from tests.unit.test_sender import a_frame, an_outlet
+from tests.fakes.office import a_claim_record
+from tests.fakes.outlet import a_frame, an_outlet
 from workers.claim_files import read_file
 
 DATA = b"\xff\xd8\xff" * 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from schemas.settings import DeliverySettings
-from tests.unit.test_delivery import P0, Office, a_record, an_office
+from tests.fakes.office import P0, Office, a_record, an_office
 from workers.committer import commit_regularly
 
 HOUR_MS = 3_600_000

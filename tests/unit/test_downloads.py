@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 
 import pytest
@@ -13,39 +12,19 @@ from hypothesis import strategies as st
 from pipeline import metrics as m
 from pipeline.claim_rules import ClaimRules, fault
 from pipeline.ledger import PartitionId
-from schemas.codec import read_result, write_frame
+from schemas.codec import read_result
 from schemas.errors import Reason
-from schemas.frame import Claim, Encoding, FrameMessage
+from schemas.frame import Claim, Encoding
 from schemas.record import RawRecord
 from schemas.result import Status
 from tests.builders_pictures import jpeg, picture
-from tests.unit.test_delivery import P0, P1, UNIX_US, Office, a_record
-from tests.unit.test_segment_delivery import decode
+from tests.fakes.office import P0, P1, Office, a_claim_record, a_record, decode, uri
 from workers.claim_turns import STREAM_SHARE, BytesGate, Turns
 from workers.downloads import Bounds
 from workers.tickets import OrderUnit
 
 JPEG = jpeg(picture(16, 16))
 RULES = ClaimRules.of(["memory://ok"], max_bytes=1_000_000)
-
-
-def uri(name: object) -> str:
-    return f"memory://ok/{name}"
-
-
-def a_claim_record(
-    offset: int, *, stream: str = "cam", partition: int = 0, name: object = None, **fields: object
-) -> RawRecord:
-    known: dict[str, object] = {
-        "stream_id": stream, "seq": offset, "captured_at_us": UNIX_US, "encoding": Encoding.JPEG,
-        "data": memoryview(b""),
-        "claim": Claim(
-            uri=uri(offset if name is None else name), length=len(JPEG),
-            sha256=hashlib.sha256(JPEG).hexdigest(),
-        ),
-    }  # fmt: skip
-    value = write_frame(FrameMessage(**(known | fields)))
-    return a_record(offset, partition=partition, key=stream.encode(), value=value)
 
 
 def an_office(**options: object) -> Office:

@@ -20,7 +20,7 @@ from pipeline import metrics as m
 from pipeline.ledger import PartitionId
 from schemas.errors import FatalError
 from schemas.settings import LifecycleSettings, Settings
-from tests.unit.test_delivery import JPEG, P0, P1, Office, an_office
+from tests.fakes.office import JPEG, P0, P1, Office, an_office
 from workers.kafka_clients import NO_GENERATION
 from workers.kafka_source import CHUNK, NOBODY, Hooks, KafkaSource, _Listener
 from workers.logs import get_log

@@ -28,12 +28,14 @@ from tests.builders_pictures import (
     exif,
     frame,
     jpeg,
+    many_scans,
     oriented,
     picture,
     png,
     riff,
     scan_start,
     segment,
+    sized_png,
     vp8x,
     webp,
     with_chunks,
@@ -223,11 +225,6 @@ def sized_jpeg(width: int, height: int) -> bytes:
     return bytes(data)
 
 
-def sized_png(width: int, height: int) -> bytes:
-    ihdr = struct.pack(">LLBBBBB", width, height, 8, 2, 0, 0, 0)
-    return PNG_SIGNATURE + chunk(b"IHDR", ihdr) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
-
-
 def sized_webp(width: int, height: int) -> bytes:
     data = bytearray(webp(SMALL))
     data[26:30] = struct.pack("<HH", width, height)
@@ -258,13 +255,6 @@ def test_zero_sizes(encoding: Encoding, width: int, height: int) -> None:
 
 def test_png_sides_beyond_the_format() -> None:
     assert refusal(sized_png(1 << 31, 1), Encoding.PNG) is Reason.BAD_HEADER
-
-
-def many_scans(count: int, components: int = 1, frame_marker: int = 0xC2) -> bytes:
-    body = struct.pack(">BHHB", 8, 16, 16, components)
-    body += b"".join(bytes((c, 0x11, 0)) for c in range(1, components + 1))
-    scan = segment(0xDA, b"\x01\x01\x00\x00\x3f\x00") + b"data\xff\x00more\xff\xd3rest"
-    return b"\xff\xd8" + segment(frame_marker, body) + scan * count + b"\xff\xd9"
 
 
 def test_scans_of_progressive_jpegs_are_limited() -> None:

@@ -18,21 +18,23 @@ from schemas.dead_letter import FrameMark, frame_mark
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding
 from schemas.result import Status
-from tests.unit.test_delivery import (
+from tests.fakes.office import (
+    FRAME_BYTES,
     P0,
     P1,
     UNIX_US,
     Office,
+    a_decoded,
     a_record,
     an_envelope,
     an_office,
+    decode,
     suspects_after,
 )
 from workers.prefix import Prefix
 from workers.tickets import Answer, OrderUnit, Segment
 
 BROKEN = PoisonError(Reason.DECODE_FAILED, "the segment is damaged", stage="segment")
-FRAME_BYTES = 8 * 8 * 3
 
 
 def a_segment_record(offset: int, *, partition: int = 0, **keys: object) -> object:
@@ -40,23 +42,9 @@ def a_segment_record(offset: int, *, partition: int = 0, **keys: object) -> obje
     return a_record(offset, partition=partition, value=value)
 
 
-def a_decoded(index: int, *, last: bool = False) -> SegmentFrame:
-    return SegmentFrame(index, index * 100_000, 8, 8, memoryview(bytes(FRAME_BYTES)), last)
-
-
 def opened(office: Office, offset: int = 0, **keys: object) -> Segment:
     office.delivery.take(P0, [a_segment_record(offset, **keys)])
     return office.segments[-1]
-
-
-def decode(office: Office, segment: Segment, *indices: int, last: bool = False) -> None:
-    """Frames come out of the segment; with `last`, the last of them is its last."""
-    for index in indices:
-        assert office.delivery.may_decode(segment, FRAME_BYTES)
-        ends = last and index == indices[-1]
-        office.delivery.take_frame(segment, a_decoded(index, last=ends), FRAME_BYTES)
-    if last:
-        office.delivery.end_segment(segment)
 
 
 def sources(answers: list[Answer]) -> list[tuple[int, int, int | None]]:

@@ -3,45 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 
 from frameloom.cli_produce_screen import final_line
-from frameloom.sender import Outlet, ProduceOptions, Sender
-from frameloom.sources import SourceFrame
 from frameloom.tally import Drop, Tally
 from schemas.errors import TransientError
-from schemas.frame import Encoding
+from tests.fakes.outlet import a_frame, an_outlet
 
 DEADLINE_S = 10.0
-
-
-@dataclass
-class SlowProducer:
-    """Acknowledges when the test says so."""
-
-    waiting: list[asyncio.Future[object]] = field(default_factory=list)
-    refusal: Exception | None = None
-
-    async def send(self, topic: str, value: bytes, **_: object) -> asyncio.Future[object]:
-        if self.refusal is not None:
-            raise self.refusal
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.waiting.append(future)
-        return future
-
-
-def an_outlet(*, live: bool, **options: object) -> tuple[Outlet, SlowProducer, Sender]:
-    producer = SlowProducer()
-    how = ProduceOptions(topic="frames", **options)
-    sender = Sender(producer, how, Tally())
-    return sender.outlet("gate", live=live), producer, sender
-
-
-def a_frame(number: int = 0, **fields: object) -> SourceFrame:
-    return SourceFrame(f"f{number}", Encoding.JPEG, b"\xff\xd8\xff" * 10, **fields)
 
 
 async def test_a_live_stream_waits_at_its_own_bound() -> None:
