@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
+from frameloom.cli_produce_options import (
+    AdaptiveOption,
+    BareOption,
+    BufferOption,
+    ClaimDirOption,
+    ClaimUrlOption,
+    CountOption,
+    ExistingOption,
+    FpsOption,
+    IntervalMsOption,
+    JsonFramesOption,
+    LoopOption,
+    MinQualityOption,
+    QualityOption,
+    RateOption,
+    RetriesOption,
+    RtspTransportOption,
+    SampleEveryOption,
+    SampleFpsOption,
+    SegmentOption,
+    SourcesArgument,
+    StreamOption,
+    TimeoutOption,
+    TopicOption,
+    Transport,
+    TtlMsOption,
+    WatchOption,
+)
 from frameloom.console import EXIT_FAILED, err, make_folder, run, settings_of
 from frameloom.quantity import bytes_per_s, seconds
 from schemas.claim_uri import UriError
@@ -17,178 +44,47 @@ from schemas.frame import Form
 
 if TYPE_CHECKING:
     from frameloom.claim_shelf import ClaimShelf
+    from frameloom.open_sources import AnySource
     from frameloom.segments import SegmentOptions
-    from schemas.settings import LimitSettings
-
-_FILES = "Files and folders"
-_CAMERAS = "Cameras"
-_RATE = "Pace and quality"
-
-
-class Transport(StrEnum):
-    """Of RTSP's pictures."""
-
-    TCP = "tcp"
-    UDP = "udp"
+    from frameloom.sender import ProduceOptions
+    from schemas.settings import KafkaSettings, LimitSettings
 
 
 def produce(
     *,
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE...",
-            help="Pictures, folders, videos; camera addresses (rtsp://..., http://...); webcam:0;"
-            " or - for names of files on standard input.",
-        ),
-    ],
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Where frames go.")],
+    sources: SourcesArgument,
+    topic: TopicOption,
     config: ConfigOption = None,
     bootstrap: BootstrapOption = None,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID",
-            help="Given once: one stream of all sources. Once per source: theirs, in order."
-            " Else each is called by its name.",
-        ),
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(min=1, help="At most so many records (frames, segments) of each stream."),
-    ] = None,
-    loop: Annotated[
-        bool,
-        typer.Option(help="Begin anew at the end, until Ctrl-C.", rich_help_panel=_FILES),
-    ] = False,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch",
-            help="Send files as they are completed in the folders (closed or moved in; Linux).",
-            rich_help_panel=_FILES,
-        ),
-    ] = False,
-    existing: Annotated[
-        bool,
-        typer.Option(
-            "--existing", help="With --watch: what is there first.", rich_help_panel=_FILES
-        ),
-    ] = False,
-    fps: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            help="Frames per second of each stream; 0 for as fast as possible. Cameras are thinned"
-            " to it. Without it videos keep their own times and stills are not paced.",
-            rich_help_panel=_RATE,
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES/S",
-            help="At most so many bytes per second of all streams together: 500k, 2MB.",
-            rich_help_panel=_RATE,
-        ),
-    ] = None,
-    quality: Annotated[
-        int,
-        typer.Option(
-            min=1, max=100, help="Of JPEGs made here (videos, cameras, BMP, TIFF...).",
-            rich_help_panel=_RATE,
-        ),
-    ] = 90,
-    adaptive: Annotated[
-        bool,
-        typer.Option(
-            "--adaptive",
-            help="Lower the quality while the broker is slow, then leave out frames of cameras;"
-            " climb back when it is not.",
-            rich_help_panel=_RATE,
-        ),
-    ] = False,
-    min_quality: Annotated[
-        int, typer.Option(min=1, max=100, help="With --adaptive: no lower.", rich_help_panel=_RATE)
-    ] = 30,
-    segment: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Send video in segments of so long (1s) instead of single pictures: far"
-            " fewer bytes.",
-            rich_help_panel=_RATE,
-        ),
-    ] = None,
-    sample_every: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="With --segment: the worker answers every n-th frame.",
-            rich_help_panel=_RATE,
-        ),
-    ] = None,
-    sample_fps: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001, max=1000.0, help="With --segment: the worker answers so many per second.",
-            rich_help_panel=_RATE,
-        ),
-    ] = None,
-    buffer: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1000,
-            help="Frames of a camera kept while the broker is slow; older ones are dropped.",
-            rich_help_panel=_CAMERAS,
-        ),
-    ] = 32,
-    timeout: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="A camera silent for so long is connected to again.",
-            rich_help_panel=_CAMERAS,
-        ),
-    ] = "10s",
-    retries: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Give a camera up after so many failed tries in a row; else never.",
-            rich_help_panel=_CAMERAS,
-        ),
-    ] = None,
-    rtsp_transport: Annotated[
-        Transport, typer.Option(help="How RTSP's pictures come.", rich_help_panel=_CAMERAS)
-    ] = Transport.TCP,
-    ttl_ms: Annotated[
-        int | None, typer.Option(min=1, help="Time to live from capture, milliseconds.")
-    ] = None,
-    interval: Annotated[
-        float | None,
-        typer.Option(min=0.001, metavar="MS", help="Declared time between frames, milliseconds."),
-    ] = None,
-    claim_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Keep pictures in this folder, and send records that name them.",
-        ),
-    ] = None,
-    claim_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PREFIX", help="With --claim-dir: the URI under which workers see the folder;"
-            " its own file:// without.",
-        ),
-    ] = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Send the picture's bytes alone.")] = False,
-    json_frames: Annotated[
-        bool, typer.Option("--json-frames", help="Send JSON objects with base64 data.")
-    ] = False,
+    stream: StreamOption = None,
+    count: CountOption = None,
+    loop: LoopOption = False,
+    watch: WatchOption = False,
+    existing: ExistingOption = False,
+    fps: FpsOption = None,
+    rate: RateOption = None,
+    quality: QualityOption = 90,
+    adaptive: AdaptiveOption = False,
+    min_quality: MinQualityOption = 30,
+    segment: SegmentOption = None,
+    sample_every: SampleEveryOption = None,
+    sample_fps: SampleFpsOption = None,
+    buffer: BufferOption = 32,
+    timeout: TimeoutOption = "10s",
+    retries: RetriesOption = None,
+    rtsp_transport: RtspTransportOption = Transport.TCP,
+    ttl_ms: TtlMsOption = None,
+    interval_ms: IntervalMsOption = None,
+    claim_dir: ClaimDirOption = None,
+    claim_url: ClaimUrlOption = None,
+    bare: BareOption = False,
+    json_frames: JsonFramesOption = False,
     json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Send pictures, folders, videos and cameras as frames."""
     form = _form(bare=bare, json_frames=json_frames)
-    if form is Form.BARE and (ttl_ms is not None or interval is not None):
-        raise ConfigError("--bare: a picture alone cannot carry --ttl-ms or --interval")
+    if form is Form.BARE and (ttl_ms is not None or interval_ms is not None):
+        raise ConfigError("--bare: a picture alone cannot carry --ttl-ms or --interval-ms")
     shelf = _shelf(form, claim_dir, claim_url)
     if existing and not watch:
         raise ConfigError("--existing goes with --watch")
@@ -201,13 +97,11 @@ def produce(
     if cut is not None:
         _check_segments(form, fps, sample_every, sample_fps, adaptive=adaptive)
 
-    from frameloom.cli_produce_screen import conclude, with_progress
     from frameloom.live_reader import LiveOptions
     from frameloom.network import NetworkOptions
     from frameloom.open_sources import SourceOptions, open_sources
     from frameloom.produce import check_loop, name_streams
     from frameloom.sender import ProduceOptions
-    from frameloom.tally import Tally
 
     network = NetworkOptions(
         timeout_s=seconds(timeout, "--timeout", least=0.5, most=3600.0),
@@ -223,15 +117,28 @@ def produce(
         check_loop(opened)
     streams = name_streams(opened, stream or [])
     options = ProduceOptions(
-        topic=topic, fps=fps, loop=loop, count=count, ttl_ms=ttl_ms, interval_ms=interval,
+        topic=topic, fps=fps, loop=loop, count=count, ttl_ms=ttl_ms, interval_ms=interval_ms,
         form=form, max_record_bytes=settings.limits.max_record_bytes,
         bytes_per_s=None if rate is None else bytes_per_s(rate, "--rate"), quality=quality,
         adaptive=min_quality if adaptive else None, live_in_flight=buffer,
         sample_every=sample_every, sample_fps=sample_fps, shelf=shelf,
     )  # fmt: skip
+    _send(settings.kafka, streams, options, json=json)
+
+
+def _send(
+    kafka: KafkaSettings,
+    streams: dict[str, list[AnySource]],
+    options: ProduceOptions,
+    *,
+    json: bool,
+) -> None:
+    from frameloom.cli_produce_screen import conclude, with_progress
+    from frameloom.tally import Tally
+
     tally = Tally()
     try:
-        run(with_progress(settings.kafka, streams, options, tally))
+        run(with_progress(kafka, streams, options, tally))
     except KeyboardInterrupt:
         err.print("stopped")
     except FrameloomError:

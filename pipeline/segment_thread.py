@@ -36,7 +36,7 @@ BACKOFF = Backoff(first_s=0.05, longest_s=1.0, random=random.random)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SegmentJob:
+class SegmentOrder:
     """One segment to be read.
 
     Attributes:
@@ -53,10 +53,10 @@ class SegmentJob:
 
 
 class _Reading:
-    """A job under way. Belongs to the segment thread."""
+    """An order under way. Belongs to the segment thread."""
 
-    def __init__(self, job: SegmentJob, decoder: SegmentDecoder, guard: Guard) -> None:
-        self._job = job
+    def __init__(self, order: SegmentOrder, decoder: SegmentDecoder, guard: Guard) -> None:
+        self._order = order
         self._decoder = decoder
         self._guard = guard
         self._reader: SegmentReader | None = None
@@ -79,12 +79,12 @@ class _Reading:
     def close(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            with self._guard.inside(Stage.SEGMENT, (self._job,)):
+            with self._guard.inside(Stage.SEGMENT, (self._order,)):
                 reader.close()
 
     def _read(self, reader: SegmentReader) -> SegmentFrame:
         while True:
-            with self._guard.inside(Stage.SEGMENT, (self._job,)):
+            with self._guard.inside(Stage.SEGMENT, (self._order,)):
                 frame = reader.step()
             if frame is not None:
                 return frame
@@ -110,8 +110,8 @@ class _Reading:
 
     def _reopened(self) -> SegmentReader:
         """A reader that stands where the last one did: the frames are the same every time."""
-        with self._guard.inside(Stage.SEGMENT, (self._job,)):
-            reader = self._decoder.open(self._job.segment, self._job.sampling)
+        with self._guard.inside(Stage.SEGMENT, (self._order,)):
+            reader = self._decoder.open(self._order.segment, self._order.sampling)
         self._reader = reader
         for _ in range(self._given):
             self._read(reader)
@@ -119,7 +119,7 @@ class _Reading:
 
 
 class SegmentThread:
-    """Runs jobs' steps one after the other, in the order asked for. Any thread may ask.
+    """Runs orders' steps one after the other, as they are asked for. Any thread may ask.
 
     Args:
         decoder: this thread's alone.
@@ -130,25 +130,25 @@ class SegmentThread:
         self._decoder = decoder
         self._guard = guard
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._readings: dict[SegmentJob, _Reading] = {}
+        self._readings: dict[SegmentOrder, _Reading] = {}
         self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
 
     def start(self) -> None:
         """Take work from now on."""
         self._thread.start()
 
-    def open(self, job: SegmentJob) -> Future[int]:
+    def open(self, order: SegmentOrder) -> Future[int]:
         """Open a segment; see `_Reading.open`. A PoisonError is the future's."""
-        self._readings[job] = reading = _Reading(job, self._decoder, self._guard)
+        self._readings[order] = reading = _Reading(order, self._decoder, self._guard)
         return self._ask(reading.open)
 
-    def next(self, job: SegmentJob) -> Future[tuple[SegmentFrame, int]]:
+    def next(self, order: SegmentOrder) -> Future[tuple[SegmentFrame, int]]:
         """Ask for the next frame; see `_Reading.next`. A PoisonError is the future's."""
-        return self._ask(self._readings[job].next)
+        return self._ask(self._readings[order].next)
 
-    def close(self, job: SegmentJob) -> Future[None]:
+    def close(self, order: SegmentOrder) -> Future[None]:
         """Let a segment go, after what was asked of it before."""
-        return self._ask(self._readings.pop(job).close)
+        return self._ask(self._readings.pop(order).close)
 
     def stop(self, timeout_s: float) -> bool:
         """End after what was asked for. True when the thread ended in time; a native call that

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pipeline import metrics as m
 from pipeline.metrics import Metrics
 from pipeline.ports import Clock
-from pipeline.segment_thread import SegmentJob, SegmentThread
+from pipeline.segment_thread import SegmentOrder, SegmentThread
 from schemas.errors import PoisonError
 from workers.delivery import Delivery
 from workers.tasks import Spawn
@@ -69,7 +69,7 @@ class Segments:
 
     async def _read(self, segment: Segment) -> None:
         delivery = self._delivery()
-        job = SegmentJob(
+        order = SegmentOrder(
             segment.ticket.coordinates,
             segment.message,
             segment.sampling,
@@ -80,23 +80,23 @@ class Segments:
                 if delivery.is_open(segment):
                     self._gauge(1)
                     try:
-                        end = await self._frames(segment, job)
+                        end = await self._frames(segment, order)
                     finally:
                         self._gauge(-1)
-                        self._thread.close(job)
+                        self._thread.close(order)
                     self._metrics.add(m.SEGMENTS, 1, segment.ticket.route, end)
         finally:
             delivery.end_segment(segment)
 
-    async def _frames(self, segment: Segment, job: SegmentJob) -> str:
+    async def _frames(self, segment: Segment, order: SegmentOrder) -> str:
         """Every frame of it, into delivery. Returns how it ended."""
         delivery, route = self._delivery(), segment.ticket.route
         credit: int | None = None
         try:
-            nbytes = await asyncio.wrap_future(self._thread.open(job))
+            nbytes = await asyncio.wrap_future(self._thread.open(order))
             while await self._credit(segment, nbytes):
                 credit, asked_at = nbytes, self._clock()
-                frame, nbytes = await asyncio.wrap_future(self._thread.next(job))
+                frame, nbytes = await asyncio.wrap_future(self._thread.next(order))
                 if self._halted:
                     return "left"
                 self._metrics.observe(m.STAGE_SECONDS, self._clock() - asked_at, route, "segment")

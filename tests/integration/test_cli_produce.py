@@ -69,7 +69,7 @@ def test_a_video_keeps_its_times(broker: str, topic: str, tmp_path: Path) -> Non
 def test_fps_ttl_and_interval_override_the_video(broker: str, topic: str, tmp_path: Path) -> None:
     a_video(tmp_path / "v.mkv", [0, 1000, 2000], rate=1)
     arguments = ["produce", str(tmp_path / "v.mkv"), "-t", topic, "-b", broker, "--fps", "50"]
-    assert main([*arguments, "--ttl-ms", "700", "--interval", "33.3"]) == 0
+    assert main([*arguments, "--ttl-ms", "700", "--interval-ms", "33.3"]) == 0
     frames = frames_of(broker, topic)
     steps = [b.captured_at_us - a.captured_at_us for a, b in pairwise(frames)]
     assert steps == [20_000, 20_000]

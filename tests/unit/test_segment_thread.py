@@ -12,7 +12,7 @@ from pipeline.item import Coordinates
 from pipeline.journal import Located, Stage
 from pipeline.retry import Backoff
 from pipeline.segment import Sampling, SegmentFrame
-from pipeline.segment_thread import SegmentJob, SegmentThread
+from pipeline.segment_thread import SegmentOrder, SegmentThread
 from schemas.errors import PoisonError, Reason
 from schemas.frame import FrameMessage
 from tests.builders import a_frame
@@ -75,8 +75,8 @@ class Recording:
         yield
 
 
-def a_job(offset: int = 0) -> SegmentJob:
-    return SegmentJob(Coordinates("in", 0, offset), a_frame(), Sampling())
+def an_order(offset: int = 0) -> SegmentOrder:
+    return SegmentOrder(Coordinates("in", 0, offset), a_frame(), Sampling())
 
 
 @pytest.fixture(autouse=True)
@@ -88,14 +88,14 @@ def test_frames_come_with_the_size_of_the_next_and_then_the_error() -> None:
     decoder, guard = ScriptedDecoder(), Recording()
     thread = SegmentThread(decoder, guard)
     thread.start()
-    job = a_job(7)
-    assert thread.open(job).result(TIMEOUT_S) == 100
-    assert thread.next(job).result(TIMEOUT_S)[0].index == 0
-    frame, nbytes = thread.next(job).result(TIMEOUT_S)
+    order = an_order(7)
+    assert thread.open(order).result(TIMEOUT_S) == 100
+    assert thread.next(order).result(TIMEOUT_S)[0].index == 0
+    frame, nbytes = thread.next(order).result(TIMEOUT_S)
     assert (frame.index, nbytes) == (1, 100)
     with pytest.raises(PoisonError):
-        thread.next(job).result(TIMEOUT_S)
-    thread.close(job).result(TIMEOUT_S)
+        thread.next(order).result(TIMEOUT_S)
+    thread.close(order).result(TIMEOUT_S)
     assert decoder.readers[0].closed
     assert thread.stop(TIMEOUT_S)
     # Opened, two steps a frame and for the error, closed: each by itself.
@@ -106,9 +106,9 @@ def test_where_memory_runs_out_the_segment_is_begun_anew_behind_what_it_gave() -
     decoder = ScriptedDecoder(frames=3, hungry_at=[1, 1])
     thread = SegmentThread(decoder, Unguarded())
     thread.start()
-    job = a_job()
-    thread.open(job)
-    indices = [thread.next(job).result(TIMEOUT_S)[0].index for _ in range(3)]
+    order = an_order()
+    thread.open(order)
+    indices = [thread.next(order).result(TIMEOUT_S)[0].index for _ in range(3)]
     assert indices == [0, 1, 2]
     assert [reader.closed for reader in decoder.readers] == [True, True, False]
     thread.stop(TIMEOUT_S)
@@ -118,10 +118,10 @@ def test_a_segment_that_never_finds_memory_is_given_up_alone() -> None:
     decoder = ScriptedDecoder(hungry_at=[0] * 4)
     thread = SegmentThread(decoder, Unguarded())
     thread.start()
-    job, other = a_job(0), a_job(1)
-    thread.open(job)
+    order, other = an_order(0), an_order(1)
+    thread.open(order)
     with pytest.raises(PoisonError) as caught:
-        thread.next(job).result(TIMEOUT_S)
+        thread.next(order).result(TIMEOUT_S)
     assert caught.value.code is Reason.INTERNAL_ERROR
     thread.open(other)
     assert thread.next(other).result(TIMEOUT_S)[0].index == 0
