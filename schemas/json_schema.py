@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from schemas import frame, result, settings_keys
+from schemas import frame, result, settings_kafka, settings_keys, settings_routes
 from schemas.frame import FrameEnvelope, FrameJson
 from schemas.result import ResultMessage
-from schemas.settings_keys import Secret, Settings
+from schemas.settings_keys import Settings
+from schemas.settings_types import Secret
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 
@@ -28,7 +29,7 @@ _FILES: dict[str, type[msgspec.Struct]] = {
 }
 _STRUCTS: dict[str, type[msgspec.Struct]] = {
     name: value
-    for module in (frame, result, settings_keys)
+    for module in (frame, result, settings_kafka, settings_keys, settings_routes)
     for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, msgspec.Struct)
 }

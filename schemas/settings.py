@@ -4,8 +4,9 @@ Sources in rising order: the defaults, a YAML file, `FRAMELOOM__SECTION__KEY` en
 variables, `--set section.key=value`. An element of a list is addressed by its index or by its
 name: `routes.0.conf=0.4`, `routes.default.conf=0.4`, `FRAMELOOM__ROUTES__0__CONF=0.4`.
 
-`settings_keys` holds the keys, `settings_rules` the rules between them, `settings_sources` what
-was said where, `settings_check` the comparison of the two.
+`settings_keys` holds the keys (those of `kafka` and `routes` in `settings_kafka` and
+`settings_routes`, kinds of values in `settings_types`), `settings_rules` the rules between them,
+`settings_sources` what was said where, `settings_check` the comparison of the two.
 """
 
 from __future__ import annotations
@@ -19,31 +20,32 @@ import msgspec
 
 from schemas.errors import ConfigError
 from schemas.settings_check import Violation, as_secret, check, shown
+from schemas.settings_kafka import KafkaSettings
 from schemas.settings_keys import (
-    DEFAULT_BUCKETS,
-    MIB,
-    Backend,
-    BucketSettings,
     ClaimCheckSettings,
     DeliverySettings,
     DeviceSettings,
     FlowSettings,
     Guarantee,
     HttpSettings,
-    KafkaSettings,
     LifecycleSettings,
     LimitSettings,
     LogSettings,
     Order,
     Policy,
-    Precision,
-    RouteSettings,
-    Secret,
     Settings,
     WindowSettings,
 )
+from schemas.settings_routes import (
+    DEFAULT_BUCKETS,
+    Backend,
+    BucketSettings,
+    Precision,
+    RouteSettings,
+)
 from schemas.settings_rules import violations
 from schemas.settings_sources import Draft, apply, draft_of_file, env_changes, set_changes
+from schemas.settings_types import MIB, Secret
 from schemas.settings_yaml import Path, dotted
 
 __all__ = [

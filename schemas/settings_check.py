@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from schemas.settings_keys import Secret, Settings
+from schemas.settings_keys import Settings
+from schemas.settings_types import Secret
 from schemas.settings_yaml import Path, dotted
 
 _SHOWN = 80

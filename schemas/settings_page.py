@@ -16,8 +16,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from schemas.settings_check import element_of, fields_of, is_secret, section_of
-from schemas.settings_keys import BucketSettings, Secret, Settings
+from schemas.settings_keys import Settings
+from schemas.settings_routes import BucketSettings
 from schemas.settings_sources import ENV_PREFIX
+from schemas.settings_types import Secret
 from schemas.settings_yaml import Path, dotted, read_yaml
 
 ROOT = FilePath(__file__).parents[1]

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from schemas.claim_uri import UriError, parse_prefix
 from schemas.settings_check import Violation
-from schemas.settings_keys import Guarantee, KafkaSettings, Order, RouteSettings, Settings
+from schemas.settings_kafka import KafkaSettings
+from schemas.settings_keys import Guarantee, Order, Settings
+from schemas.settings_routes import RouteSettings
 from schemas.settings_yaml import Path
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from frameloom.scan import Isolation
-from schemas import settings_keys
+from schemas import settings as keys
 from schemas.settings import (
     BucketSettings,
     DeliverySettings,
@@ -71,7 +71,7 @@ AT_LEAST_ONCE = Guarantee(
 
 EXACTLY_ONCE = Guarantee(
     "exactly once",
-    DeliverySettings(guarantee=settings_keys.Guarantee.EXACTLY_ONCE),
+    DeliverySettings(guarantee=keys.Guarantee.EXACTLY_ONCE),
     Isolation.COMMITTED,
     duplicates=False,
 )
