@@ -1,4 +1,4 @@
-"""The alerts, judged by Prometheus' own tool where it is installed (Debian's package `prometheus`)."""
+"""The alerts, judged by Prometheus' own tool, where Debian's package `prometheus` is installed."""
 
 from __future__ import annotations
 
