@@ -13,6 +13,11 @@ from dataclasses import dataclass
 
 GRACE_INTERVALS = 0.5
 MAX_GRACE_S = 0.1
+HORIZON_S = 60.0
+"""An idle device does not wait for a stream whose next frame is further away than this. Producers
+may declare any interval, for streams of a single frame, too: each would be remembered so long."""
+SLACK = 32
+"""Void expectations that are always allowed: sweeping a short heap is not worth it."""
 
 
 @dataclass(slots=True)
@@ -35,6 +40,8 @@ class ArrivalForecast:
     def arrived(self, stream: str, at: float, interval_s: float | None) -> None:
         """A frame joined the queue at instant `at`; `interval_s` None means: expect nothing."""
         self._advance(at)  # a busy queue never asks, and what was expected long ago must go
+        if interval_s is not None and interval_s > HORIZON_S:
+            interval_s = None
         state = self._streams.get(stream)
         if state is None:
             state = self._streams[stream] = _Stream()
@@ -54,6 +61,7 @@ class ArrivalForecast:
             del self._streams[stream]
         else:
             heapq.heappush(self._upcoming, (state.expected_at, state.version, stream))
+            self._sweep()
 
     def next_arrival(self, now: float) -> float:
         """The earliest instant at which an absent, active stream is expected: `now` while one is
@@ -88,6 +96,13 @@ class ArrivalForecast:
             heapq.heappop(self._overdue)
             if state is not None:
                 del self._streams[stream]
+
+    def _sweep(self) -> None:
+        """Forget void expectations once they outnumber the streams: below one that is far away they
+        would not come to the top before it."""
+        if len(self._upcoming) > 2 * len(self._streams) + SLACK:
+            self._upcoming = [e for e in self._upcoming if self._waiting(e[2], e[1]) is not None]
+            heapq.heapify(self._upcoming)
 
     def _waiting(self, stream: str, version: int) -> _Stream | None:
         """The stream's state if the heap entry of `version` still speaks of it."""

@@ -39,7 +39,8 @@ class IntervalTable:
         gap_intervals: a pause longer than so many intervals (of a stream that comes in bursts: so
             many of its usual pauses) starts the estimate anew.
         first_gap_us: the same while the interval is not yet known, microseconds.
-        max_streams: streams remembered at once.
+        max_streams: streams remembered at once. A worker that sees more at a time sees each so
+            seldom that no window is as short as its interval.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class IntervalTable:
         min_stamps: int = 4,
         gap_intervals: float = 5.0,
         first_gap_us: int = 10 * US,
-        max_streams: int = 100_000,
+        max_streams: int = 10_000,
     ) -> None:
         self._ring = ring
         self._min_stamps = min_stamps

@@ -99,6 +99,8 @@ class Delivery:
         self._tickets: dict[int, Ticket] = {}
         self._behind: dict[PartitionId, _Behind] = {}
         self._segments: dict[Segment, None] = {}
+        self._asked: dict[Segment, None] = {}
+        """Segments that were read, or are, and are not settled; by when each asked first."""
         self.progress = asyncio.Event()
         self.last_progress_at = time.clock()
         self.settled = 0
@@ -131,6 +133,7 @@ class Delivery:
                 continue
             held = self._sequencer.drop(partition, epoch)
             self._ledger.drop(partition)
+            self._forget_behind(partition)
             behind = self._behind.pop(partition, None)
             for ticket in self._ends.downloads.abandon(partition, epoch):
                 if behind is not None and behind.segment.ticket is ticket:
@@ -158,6 +161,8 @@ class Delivery:
         for record in records:
             behind = self._behind.get(partition)
             if behind is not None:
+                # They are here: their bytes count, though they take no place yet.
+                self._flow.hold(len(record.value or b""))
                 behind.records.append(record)
             elif (item := self._take_one(record, epoch)) is not None:
                 items.append(item)
@@ -194,26 +199,30 @@ class Delivery:
             return
         whole = replace(segment, message=structs.replace(segment.message, data=got))
         behind.segment = whole
-        # Its place among the segments stays: the oldest has a right of its own.
-        self._segments = {whole if s is segment else s: None for s in self._segments}
+        del self._segments[segment]
+        self._segments[whole] = None
         self._ends.read(whole)
 
     def take_no_more(self, partitions: Iterable[PartitionId] | None = None) -> None:
         """Forget what waits behind segments of these partitions (None: of all): they are given
         back, and it is their next owner's. The segments themselves are read on."""
         for partition in list(self._behind) if partitions is None else partitions:
-            if partition in self._behind:
-                self._behind[partition].records.clear()
+            self._forget_behind(partition)
 
     def may_decode(self, segment: Segment, nbytes: int) -> bool:
         """Take the credits for a segment's next frame, if they are to be had.
 
-        The oldest segment may have one frame inside whatever the credits say: they may all be held
-        by what waits for it.
+        The first to ask may have one frame inside whatever the credits say: they may all be held
+        by what waits for it. Not the first to come: one that is still fetched, or waits until it
+        may be opened, has nothing to ask for, and may be waiting for the others to end.
         """
-        oldest = next(iter(self._segments), None) is segment and not segment.parts.inside
-        if not (oldest or self._flow.fits(nbytes)):
+        if segment in self._segments:
+            self._asked[segment] = None
+        first = next(iter(self._asked), None) is segment and not segment.parts.inside
+        if not (first or self._flow.fits(nbytes)):
             return False
+        if not self._flow.items:
+            self.last_progress_at = self._time.clock()
         self._flow.take_frame(nbytes)
         return True
 
@@ -226,6 +235,9 @@ class Delivery:
         if nbytes != credit:
             self._flow.give(credit)
             self._flow.take_frame(nbytes)
+        # Under exactly once nothing of a long segment settles before its end, and frames whose time
+        # is up never reach the engine.
+        self.last_progress_at = self._time.clock()
         admitted = self._admission.admit_frame(segment, decoded)
         self._expect(admitted.ticket)
         if isinstance(admitted, Admitted):
@@ -261,9 +273,11 @@ class Delivery:
         self._settle_segment(segment)
         behind = self._behind.get(partition)
         if behind is not None and behind.segment is segment:
+            records = list(behind.records)
+            self._forget_behind(partition)
             del self._behind[partition]
-            if behind.records:
-                self.take(partition, list(behind.records))
+            if records:
+                self.take(partition, records)
         self.progress.set()
 
     def complete(self, outcomes: Sequence[Outcome]) -> None:
@@ -342,8 +356,9 @@ class Delivery:
             await self.progress.wait()
 
     async def wait_read(self) -> None:
-        """Return once no segment is being read."""
-        while any(not segment.parts.ended for segment in self._segments):
+        """Return once no segment is being read and no claim is being fetched: from then on, the
+        engine gets nothing more of what was taken."""
+        while self._ends.downloads.waiting or any(not s.parts.ended for s in self._segments):
             self.progress.clear()
             await self.progress.wait()
 
@@ -373,6 +388,12 @@ class Delivery:
         self._answer(ticket, admitted.answer)
         return None
 
+    def _forget_behind(self, partition: PartitionId) -> None:
+        behind = self._behind.get(partition)
+        if behind is not None:
+            self._flow.let_go(sum(len(record.value or b"") for record in behind.records))
+            behind.records.clear()
+
     def _expect(self, ticket: Ticket) -> None:
         """What came in has its place in the order."""
         self._count_received(ticket)
@@ -386,6 +407,7 @@ class Delivery:
             self._admission.suspects.acquit(ticket.coordinates)
         if parts.done and segment in self._segments:
             del self._segments[segment]
+            self._asked.pop(segment, None)
             self._flow.let_go(ticket.nbytes)
             self._ends.downloads.release(ticket)
             if is_open:

@@ -193,8 +193,8 @@ class Worker:
         return EXIT_DONE
 
     async def _settle(self, parts: Parts) -> None:
-        """Answer everything that was admitted. Segments are read to their end first: an engine that
-        drains takes no more frames."""
+        """Answer everything that was admitted. Claims are fetched and segments read to their end
+        first: an engine that drains takes no more frames."""
         await parts.delivery.wait_read()
         parts.engine.drain()
         await parts.delivery.wait_settled()

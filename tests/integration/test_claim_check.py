@@ -33,6 +33,7 @@ from tests.integration.kit import (
     sources,
     until,
 )
+from workers.lifecycle import WorkerState
 
 pytestmark = pytest.mark.broker
 
@@ -134,6 +135,33 @@ async def test_a_claim_that_hangs_is_left_to_the_next_worker(broker: str, unique
         async with running(a_worker(bench)):
             (result,) = await bench.results(1)
         assert (result.seq, result.status) == (0, Status.OK)
+
+
+async def test_a_claim_under_way_is_settled_when_the_worker_drains(
+    broker: str, unique: Unique
+) -> None:
+    release = asyncio.Event()
+
+    async def slow(writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        await http.body(JPEG)(writer)
+
+    async with hostile_server() as server:
+        server.paths["/slow"] = slow
+        uri = server.url("/slow", "127.0.0.1")
+        bench = with_claims(
+            await a_bench(broker, unique), allowed_prefixes=[uri], allowed_networks=["127.0.0.1"]
+        )
+        await bench.send(a_claim("cam", 0, uri))
+        worker = a_worker(bench)
+        async with running(worker):
+            await until(lambda: server.asked["/slow"] == 1)
+            worker.request_stop()
+            await until(lambda: worker.state is WorkerState.DRAINING)
+            await asyncio.sleep(0.05)
+            release.set()
+        assert [result.status for result in await bench.results(1)] == [Status.OK]
+        assert await bench.committed() == 1
 
 
 async def test_exactly_once_holds_for_claims(

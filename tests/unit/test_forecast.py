@@ -86,3 +86,23 @@ def test_what_nobody_asks_for_is_not_kept_for_ever() -> None:
         forecast.left(f"cam{index}")
     kept = len(forecast._streams), len(forecast._upcoming), len(forecast._overdue)
     assert max(kept) <= 20  # an interval of them, and their grace
+
+
+def test_far_expectations_are_few_however_long_producers_say_their_intervals_are() -> None:
+    forecast = ArrivalForecast()
+    for index in range(2_000):
+        forecast.arrived(f"once{index}", index / 100, 1e9)
+        forecast.left(f"once{index}")
+    assert not forecast._streams
+    assert forecast.next_arrival(20.0) == math.inf
+
+
+def test_expectations_made_void_below_one_that_is_far_away_are_swept_out() -> None:
+    forecast = ArrivalForecast()
+    forecast.arrived("slow", 0.0, 50.0)
+    forecast.left("slow")
+    for index in range(2_000):
+        forecast.arrived("often", index / 100, 55.0)
+        forecast.left("often")
+    assert len(forecast._upcoming) <= 2 * 2 + 32 + 1
+    assert forecast.next_arrival(20.0) == 50.0

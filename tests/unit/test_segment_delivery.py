@@ -190,14 +190,14 @@ def test_decoded_bytes_are_held_until_they_are_inferred_and_the_place_until_it_i
     assert office.delivery.in_flight == 1
 
 
-def test_only_the_oldest_segment_goes_on_without_credits_and_one_frame_at_a_time() -> None:
+def test_only_the_first_segment_goes_on_without_credits_and_one_frame_at_a_time() -> None:
     office = an_office()
     office.delivery.take(P0, [a_segment_record(0)])
     office.delivery.take(P1, [a_segment_record(0, partition=1)])
     oldest, other = office.segments
     office.books.flow.take(1 << 30)
-    assert not office.delivery.may_decode(other, FRAME_BYTES)
     decode(office, oldest, 0)
+    assert not office.delivery.may_decode(other, FRAME_BYTES)
     assert not office.delivery.may_decode(oldest, FRAME_BYTES), "one is inside"
     office.finish(*office.items)
     decode(office, oldest, 1, last=True)
@@ -205,6 +205,42 @@ def test_only_the_oldest_segment_goes_on_without_credits_and_one_frame_at_a_time
     office.finish(*office.items)
     office.acknowledge()
     assert office.delivery.may_decode(other, FRAME_BYTES)
+
+
+def test_a_segment_that_is_not_read_yet_does_not_keep_the_right_from_those_that_are() -> None:
+    """It was claimed and is fetched last, and may wait for a place that the other one has."""
+    office = an_office(unit=OrderUnit.PARTITION)
+    office.delivery.take(P0, [a_segment_record(0)])  # type: ignore[list-item]
+    office.delivery.take(P1, [a_segment_record(0, partition=1)])  # type: ignore[list-item]
+    _, read = office.segments
+    decode(office, read, 0)
+    office.finish(*office.items)
+    # All credits are held, and the answers they are held for are not sent before the segment's end.
+    office.books.flow.take(1 << 30)
+    decode(office, read, 1, last=True)
+
+
+def test_what_waits_behind_a_segment_holds_its_bytes() -> None:
+    office = an_office()
+    office.delivery.take(P0, [a_segment_record(0), a_record(1), a_record(2)])  # type: ignore[list-item]
+    behind = 2 * len(a_record(1).value or b"")
+    alone = an_office()
+    segment = opened(alone)
+    assert office.books.flow.bytes == alone.books.flow.bytes + behind
+    assert office.delivery.in_flight == 0
+    office.delivery.take_no_more([P0])
+    assert office.books.flow.bytes == len(segment.ticket.record.value or b"")
+
+
+def test_a_worker_that_was_idle_has_not_stalled_when_a_segments_first_frame_comes() -> None:
+    office = an_office()
+    segment = opened(office)
+    office.clock.advance(1_000.0)
+    assert office.delivery.may_decode(segment, FRAME_BYTES)
+    assert office.delivery.last_progress_at == office.clock()
+    office.clock.advance(1_000.0)
+    office.delivery.take_frame(segment, a_decoded(0), FRAME_BYTES)
+    assert office.delivery.last_progress_at == office.clock(), "though nothing has settled"
 
 
 def test_a_frame_of_another_size_than_expected_is_accounted_for() -> None:
