@@ -1,0 +1,1 @@
+"""What the documents say: every command is run, every name exists."""
