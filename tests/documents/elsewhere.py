@@ -34,7 +34,7 @@ LIST = [
     Elsewhere(r"", "needs its own toolchain or packages", "tests/examples", "examples/"),
     Elsewhere(r"\bdocker\b", "needs Docker", "tests/deploy"),
     Elsewhere(r"^make demo$", "a minute on two cores", "tests/scenario/test_demo.py"),
-    Elsewhere(r"^make (test|check|fmt)$", "is what runs this", "Makefile"),
+    Elsewhere(r"^make (test|check|fmt)\b", "is what runs this", "Makefile"),
     Elsewhere(r"^make drill\b", "a quarter of an hour", "tests/scenario/test_scenarios.py"),
     Elsewhere(r"\bbench\.gpu_check\b", "needs a GPU", "tests/unit/test_gpu_check.py"),
     Elsewhere(r"^pip ", "fetches packages", "Makefile"),

@@ -37,3 +37,17 @@ def test_links_point_to_files_that_exist(document: Path) -> None:
 def test_the_readme_carries_the_drills_table() -> None:
     readme, drill = ROOT / "README.md", ROOT / "docs" / "drill.md"
     assert drill_rows(readme.read_text()) == drill_rows(drill.read_text())
+
+
+def test_the_readme_leads_to_every_document() -> None:
+    readme = (ROOT / "README.md").read_text()
+    linked = {link for link in LINK.findall(readme) if "://" not in link}
+    pages = {f"docs/{page.name}" for page in ROOT.glob("docs/*.md")}
+    assert sorted(pages - linked) == []
+
+
+def test_a_newcomer_finds_the_demo_on_the_first_screen() -> None:
+    readme = (ROOT / "README.md").read_text().splitlines()
+    assert any("docs/images/demo.png" in line for line in readme[:10])
+    assert any(line.startswith("make demo") for line in readme[:20])
+    assert len(readme) <= 260
