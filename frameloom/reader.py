@@ -23,6 +23,7 @@ from workers.kafka_clients import (
     start_client,
     stop_client,
 )
+from workers.kafka_record import raw_record
 
 _ANSWER_S = 15.0
 _FETCH_S = 4.0
@@ -96,7 +97,7 @@ class TopicReader:
             )
         except KafkaError as error:
             raise self._away(error) from error
-        return [_raw(record) for records in found.values() for record in records]
+        return [raw_record(record) for records in found.values() for record in records]
 
     async def up_to_now(self) -> AsyncIterator[RawRecord]:
         """Every record up to the ends that the partitions have now.
@@ -175,7 +176,7 @@ class RecordFetcher:
             raise RecordGoneError(f"{where} is not there (yet)")
         if found.offset != coordinates.offset:
             raise RecordGoneError(f"{where} was removed; the next one is {found.offset}")
-        return _raw(found)
+        return raw_record(found)
 
     async def _poll(
         self, partition: TopicPartition, timeout_s: float
@@ -215,15 +216,3 @@ async def require_partition(kafka: KafkaSettings, coordinates: Coordinates) -> N
             f"{topic}/{wanted}/{coordinates.offset}: {topic} has no partition {wanted}, but "
             + ", ".join(map(str, numbers))
         )
-
-
-def _raw(record: ConsumerRecord[bytes, bytes]) -> RawRecord:
-    return RawRecord(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        timestamp_ms=record.timestamp,
-        headers=tuple(record.headers),
-    )

@@ -8,16 +8,14 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
-
 from frameloom.claim_shelf import ClaimShelf
 from frameloom.flight import Flight
 from frameloom.pace import ByteRate
 from frameloom.sources import SourceFrame
 from frameloom.tally import Drop, Tally
-from schemas.codec import write_frame
+from schemas.codec import write_frame, write_json_frame
 from schemas.errors import TransientError
-from schemas.frame import FRAME_VERSION, Claim, Encoding, Form, FrameMessage
+from schemas.frame import Claim, Encoding, Form, FrameMessage
 from schemas.settings import MIB
 from workers.kafka_clients import AIOKafkaProducer, KafkaError, MessageSizeTooLargeError
 
@@ -283,27 +281,3 @@ def _value(
         sample_fps=options.sample_fps if segment else None,
     )
     return write_frame(message) if options.form is Form.ENVELOPE else write_json_frame(message)
-
-
-def write_json_frame(frame: FrameMessage) -> bytes:
-    """The frame as a JSON object with base64 `data`, as simple producers send it."""
-    keys: dict[str, object] = {
-        "v": FRAME_VERSION,
-        "stream_id": frame.stream_id,
-        "seq": frame.seq,
-        "captured_at_us": frame.captured_at_us,
-        "encoding": frame.encoding.value,
-    }
-    claim = frame.claim
-    if claim is None:
-        keys["data"] = frame.data
-    else:
-        keys |= {"uri": claim.uri, "sha256": claim.sha256, "length": claim.length}
-    optional = {
-        "interval_us": frame.interval_us,
-        "ttl_ms": frame.ttl_ms,
-        "sample_every": frame.sample_every,
-        "sample_fps": frame.sample_fps,
-    }
-    keys.update((key, value) for key, value in optional.items() if value is not None)
-    return msgspec.json.encode(keys)

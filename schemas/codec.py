@@ -16,7 +16,6 @@ from schemas.errors import PoisonError, Reason, WireError
 from schemas.frame import (
     FRAME_VERSION,
     MAX_SEQ,
-    MAX_STREAM_ID_BYTES,
     RAW_ENCODINGS,
     SEGMENT_ENCODINGS,
     Claim,
@@ -27,6 +26,7 @@ from schemas.frame import (
     FrameKeys,
     FrameMessage,
 )
+from schemas.frame_identity import identify
 from schemas.magic import refused_format, sniff, sniff_segment
 from schemas.raw import raw_fault
 from schemas.record import RawRecord
@@ -40,6 +40,7 @@ __all__ = [
     "read_result",
     "sniff",
     "write_frame",
+    "write_json_frame",
     "write_result",
 ]
 
@@ -125,7 +126,17 @@ def write_frame(frame: FrameMessage) -> bytes:
 
     Nothing is checked here: the reader's rules are those of `read_frame`.
     """
-    envelope: dict[str, object] = {
+    return _ENCODER.encode(_said(frame))
+
+
+def write_json_frame(frame: FrameMessage) -> bytes:
+    """The frame as a JSON object with base64 `data`, as simple producers send it."""
+    return msgspec.json.encode(_said(frame))
+
+
+def _said(frame: FrameMessage) -> dict[str, object]:
+    """The keys of a frame that say something."""
+    keys: dict[str, object] = {
         "v": FRAME_VERSION,
         "stream_id": frame.stream_id,
         "seq": frame.seq,
@@ -134,9 +145,9 @@ def write_frame(frame: FrameMessage) -> bytes:
     }
     claim = frame.claim
     if claim is None:
-        envelope["data"] = frame.data
+        keys["data"] = frame.data
     else:
-        envelope |= {"uri": claim.uri, "sha256": claim.sha256, "length": claim.length}
+        keys |= {"uri": claim.uri, "sha256": claim.sha256, "length": claim.length}
     optional = {
         "width": frame.width,
         "height": frame.height,
@@ -146,8 +157,8 @@ def write_frame(frame: FrameMessage) -> bytes:
         "sample_every": frame.sample_every,
         "sample_fps": frame.sample_fps,
     }
-    envelope.update((key, value) for key, value in optional.items() if value is not None)
-    return _ENCODER.encode(envelope)
+    keys.update((key, value) for key, value in optional.items() if value is not None)
+    return keys
 
 
 def write_result(result: ResultMessage) -> bytes:
@@ -202,61 +213,11 @@ def _refuse_later_result(version: int) -> None:
         raise WireError(f"result of version {version}, this reader knows up to {RESULT_VERSION}")
 
 
-class _Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose frame it is and which: what a bare picture has to take from its record."""
-
-    stream_id: str
-    seq: int
-    captured_at_us: int
-    ordered: bool
-    key_mismatch: bool
-
-
-def _identity(
-    record: RawRecord,
-    stream_id: str | None = None,
-    seq: int | None = None,
-    captured_at_us: int | None = None,
-) -> _Identity:
-    """What the producer stated, the record's key, offset and timestamp where it did not."""
-    if seq is not None and seq > MAX_SEQ:
-        raise _poison(Reason.BAD_ENVELOPE, f"seq is greater than {MAX_SEQ}")
-    stated = None if stream_id is None else stream_id.encode()
-    # An empty key is what some clients send for none.
-    key = record.key or None
-    if len(stated or key or b"") > MAX_STREAM_ID_BYTES:
-        name = "the key, which names the stream," if stated is None else "stream_id"
-        raise _poison(Reason.BAD_ENVELOPE, f"{name} is longer than {MAX_STREAM_ID_BYTES} bytes")
-    return _Identity(
-        stream_id=stream_of_record(record) if stream_id is None else stream_id,
-        seq=record.offset if seq is None else seq,
-        captured_at_us=_received_us(record) if captured_at_us is None else captured_at_us,
-        ordered=stated is not None or key is not None,
-        key_mismatch=stated is not None and key is not None and stated != key,
-    )
-
-
-def _received_us(record: RawRecord) -> int:
-    """The record's timestamp in Unix microseconds. Producers may set it to any 64-bit number of
-    milliseconds; what does not fit a result's `captured_at_us` is the nearest that does."""
-    return min(max(record.timestamp_ms * 1000, -(2**63)), 2**63 - 1)
-
-
-def stream_of_record(record: RawRecord) -> str:
-    """The stream of a record that does not state one: its key, else `topic-partition`."""
-    if not record.key:
-        return f"{record.topic}-{record.partition}"
-    try:
-        return record.key.decode()
-    except UnicodeDecodeError:
-        return f"hex:{record.key.hex()}"
-
-
 def _frame_of_keys(
     record: RawRecord, value: bytes, form: _KeyedForm, limits: LimitSettings
 ) -> FrameMessage:
     keys = _keys(value, form)
-    identity = _identity(record, keys.stream_id, keys.seq, keys.captured_at_us)
+    identity = identify(record, keys.stream_id, keys.seq, keys.captured_at_us)
     encoding = _ENCODINGS.get(keys.encoding)
     if encoding is None:
         raise _poison(
@@ -290,7 +251,7 @@ def _frame_of_keys(
 
 
 def _frame_of_picture(record: RawRecord, data: memoryview, encoding: Encoding) -> FrameMessage:
-    identity = _identity(record)
+    identity = identify(record)
     return FrameMessage(
         stream_id=identity.stream_id,
         seq=identity.seq,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from schemas.codec import JSON_OBJECT, MAP_BYTES, stream_of_record
+from schemas.codec import JSON_OBJECT, MAP_BYTES
 from schemas.errors import WireError
 from schemas.frame import MAX_STREAM_ID_BYTES
+from schemas.frame_identity import stream_of_record
 from schemas.magic import sniff
 from schemas.record import RawRecord
 from schemas.result import RESULT_VERSION, Source, Status

@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import IllegalStateError
 
 from pipeline import metrics as m
 from pipeline.ledger import PartitionId
 from pipeline.metrics import Metrics
 from pipeline.retry import Backoff
 from schemas.errors import FatalError
-from schemas.record import RawRecord
 from schemas.settings import Settings
 from workers.delivery import Books, Delivery
 from workers.kafka_clients import (
@@ -28,12 +27,13 @@ from workers.kafka_clients import (
     KafkaError,
     Record,
     TopicPartition,
-    is_member,
     make_consumer,
     start_client,
     stop_client,
 )
+from workers.kafka_commit import names_of, try_commit
 from workers.kafka_lag import answers_others
+from workers.kafka_record import raw_record
 from workers.logs import Log
 
 POLL_MS = 200
@@ -41,7 +41,8 @@ POLL_MS = 200
 MAX_POLL_RECORDS = 64
 CHUNK = 8
 """Records admitted before the event loop may turn to other work."""
-COMMIT_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 10.0
+"""How long the broker may take to say where a partition is."""
 BACKOFF = Backoff(first_s=0.5, longest_s=5.0, random=random.random)
 
 NOBODY = TopicPartition("frameloom-nobody", 0)
@@ -174,7 +175,7 @@ class KafkaSource:
             if not offsets:
                 return True
             epochs = {partition: ledger.epoch(partition) for partition in offsets}
-            if not await self._try_commit(offsets):
+            if not await try_commit(self._started(), offsets, self._log):
                 self._metrics.add(m.COMMITS, 1, "failed")
                 return False
             self._metrics.add(m.COMMITS, 1, "done")
@@ -193,13 +194,13 @@ class KafkaSource:
         if not partitions:
             return False
         try:
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 ends = await consumer.end_offsets(partitions)
                 positions = {p: await consumer.position(p) for p in partitions}
         except KafkaError:
             return False
         except TimeoutError:
-            return await answers_others(self._settings.kafka, partitions, COMMIT_TIMEOUT_S)
+            return await answers_others(self._settings.kafka, partitions, ANSWER_TIMEOUT_S)
         for partition in partitions:
             lag = max(0, ends[partition] - positions[partition])
             labels = (partition.topic, str(partition.partition))
@@ -225,7 +226,7 @@ class KafkaSource:
             self._hooks.claims.claim(self._owned)
         self._metrics.add(m.REBALANCES, 1)
         self._metrics.set(m.ASSIGNED, len(self._admitting))
-        self._log.info("partitions_assigned", partitions=_names(ids))
+        self._log.info("partitions_assigned", partitions=names_of(ids))
 
     async def committed(self, partition: PartitionId) -> int | None:
         """The group's offset of the partition, or None when it has none.
@@ -233,7 +234,7 @@ class KafkaSource:
         Raises:
             KafkaError, TimeoutError: the broker does not say.
         """
-        async with asyncio.timeout(COMMIT_TIMEOUT_S):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
             return await self._started().committed(TopicPartition(*partition))
 
     async def admit(self, partition: PartitionId, offset: int | None) -> None:
@@ -247,13 +248,13 @@ class KafkaSource:
             elif self._settings.kafka.auto_offset_reset == "earliest":
                 await consumer.seek_to_beginning(at)
         except IllegalStateError:
-            self._log.warning("claimed_partition_left", partitions=_names([partition]))
+            self._log.warning("claimed_partition_left", partitions=names_of([partition]))
             return
         if partition in self._owned:
             self._delivery.assign([partition])
             self._admitting.add(partition)
             self._metrics.set(m.ASSIGNED, len(self._admitting))
-            self._log.info("partition_admitted", partitions=_names([partition]), offset=offset)
+            self._log.info("partition_admitted", partitions=names_of([partition]), offset=offset)
 
     def disown(self, partition: PartitionId) -> None:
         """A claimed partition turned out to be another worker's."""
@@ -286,7 +287,7 @@ class KafkaSource:
         for topic, number in ids:
             self._metrics.forget(m.LAG_RECORDS, topic, str(number))
             self._metrics.forget(m.WATERMARK_LAG, topic, str(number))
-        self._log.info("partitions_revoked", partitions=_names(ids))
+        self._log.info("partitions_revoked", partitions=names_of(ids))
 
     async def _kept_out(self, since_s: float) -> bool:
         """Whether the group should have let this worker in by now: every other member has had its
@@ -295,7 +296,7 @@ class KafkaSource:
         if waited_s < self._settings.kafka.rebalance_timeout_ms / 1e3:
             return False
         first = [TopicPartition(topic, 0) for topic in self._topics]
-        return await answers_others(self._settings.kafka, first, COMMIT_TIMEOUT_S)
+        return await answers_others(self._settings.kafka, first, ANSWER_TIMEOUT_S)
 
     def fail(self, error: FatalError) -> None:
         """End the worker."""
@@ -332,34 +333,9 @@ class KafkaSource:
             # Records of a partition that left meanwhile are its next owner's.
             if partition not in self._admitting or self._books.ledger.epoch(partition) != epoch:
                 return
-            self._delivery.take(partition, [_raw(r) for r in records[start : start + CHUNK]])
+            self._delivery.take(partition, [raw_record(r) for r in records[start : start + CHUNK]])
             epoch = self._books.ledger.epoch(partition)
             await asyncio.sleep(0)
-
-    async def _try_commit(self, offsets: dict[PartitionId, int]) -> bool:
-        by_partition = {TopicPartition(*p): offset for p, offset in offsets.items()}
-        consumer = self._started()
-        if not is_member(consumer):
-            # Others may have had the partitions and left: then the broker would take this, and
-            # move back what they committed.
-            self._log.warning("commit_of_lost_membership", partitions=_names(offsets))
-            return False
-        try:
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                await consumer.commit(by_partition)
-        except (CommitFailedError, IllegalStateError):
-            # The membership is lost: others own the partitions, and a new assignment will come.
-            self._log.warning("commit_of_lost_membership", partitions=_names(offsets))
-            return False
-        except TimeoutError:
-            self._log.warning("commit_timed_out", after_s=COMMIT_TIMEOUT_S)
-            return False
-        except KafkaError as error:
-            if not error.retriable:
-                raise FatalError(f"cannot commit: {error}") from error
-            self._log.warning("commit_failed", error=str(error))
-            return False
-        return True
 
     async def _after_error(self, error: KafkaError, failures: int) -> None:
         if not error.retriable:
@@ -402,19 +378,3 @@ class _Listener(ConsumerRebalanceListener):
             await self._source.assign(assigned)
         except Exception as error:  # noqa: BLE001 (the library only logs it)
             self._source.fail(FatalError(f"assign: {type(error).__name__}: {error}"))
-
-
-def _raw(record: Record) -> RawRecord:
-    return RawRecord(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        timestamp_ms=record.timestamp,
-        headers=tuple(record.headers),
-    )
-
-
-def _names(partitions: Iterable[PartitionId]) -> list[str]:
-    return sorted(f"{topic}/{number}" for topic, number in partitions)

@@ -38,7 +38,7 @@ from tests.integration.kit import (
 )
 from tests.rig.kafka import KafkaCluster
 from tests.rig.proxy import Proxy
-from workers import kafka_source
+from workers import kafka_commit, kafka_source
 from workers.assembly import Machinery
 from workers.kafka_clients import (
     AIOKafkaProducer,
@@ -343,7 +343,8 @@ STUCK = (never_fetch, never_join, never_answered)
 async def test_a_consumer_that_is_stuck_after_a_restart_ends_its_worker_and_the_next_takes_over(
     kafka_rig: KafkaCluster, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_source, "COMMIT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(kafka_source, "ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(kafka_commit, "COMMIT_TIMEOUT_S", 1.0)
     address, (node,) = kafka_rig.bootstrap_servers, kafka_rig.nodes
     benches = [await a_quick_bench(address, unique, stall_ms=STALL_MS) for _ in STUCK]
     sent = [await bench.send(*frames(10)) for bench in benches]

@@ -10,10 +10,9 @@ import pytest
 
 from frameloom.claim_shelf import ClaimShelf
 from frameloom.cli import main
-from frameloom.sender import write_json_frame
 from pipeline.claim_rules import ClaimRules
 from schemas.claim_uri import UriError
-from schemas.codec import read_frame
+from schemas.codec import read_frame, write_json_frame
 from schemas.frame import Encoding
 from schemas.record import RawRecord
 from schemas.settings import LimitSettings
