@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 
-from pipeline.decode_segment import PyAvReader
 from pipeline.decoders import make_decoder
 from pipeline.item import Item
 from pipeline.ports import Decoder, Lane
 from pipeline.segment import SegmentFrame
+from pipeline.segment_reader import PyAvReader
 from schemas.errors import PoisonError
 from schemas.settings import Settings, load_settings
 from tests.fakes.lane import a_lane
