@@ -130,30 +130,12 @@ def assemble(
     engine = machinery.make_engine(to_delivery, lambda error: _call(loop, lambda: fail(error)))
     exactly_once = settings.delivery.guarantee is Guarantee.EXACTLY_ONCE
 
-    def acknowledged(answer: Answer) -> None:
-        delivery.acknowledge(answer)
-        if exactly_once:
-            # Answers leave in the partition's order, and each is committed with its offset.
-            ticket = answer.ticket
-            delivery.committed(ticket.partition, ticket.epoch, ticket.record.offset + 1)
-
-    receipts = Receipts(
-        # Delivery is made below, because it needs the sink.
-        is_live=lambda answer: delivery.is_live(answer),  # noqa: PLW0108 (made later)
-        acknowledged=acknowledged,
-        dropped=lambda answer: delivery.abandon(answer.ticket),
-        too_large=lambda answer, error: writer.dead_letter(answer.ticket, error),
-    )
+    # Made below, because delivery needs the sink, and the source delivery.
+    receipts = _receipts(lambda: delivery, writer, exactly_once=exactly_once)
     topics = [topic for route in settings.routes for topic in (route.output, route.dead_letter)]
     transactions: KafkaTransactions | None = None
     if exactly_once:
-        # The source is made below, because it needs delivery.
-        ties = Ties(
-            committed=lambda partition: source.committed(partition),  # noqa: PLW0108 (made later)
-            admit=lambda partition, offset: source.admit(partition, offset),  # noqa: PLW0108 (made later)
-            lost=lambda partition: source.disown(partition),  # noqa: PLW0108 (made later)
-            receipts=receipts,
-        )
+        ties = _ties(lambda: source, receipts)
         transactions = KafkaTransactions(settings, topics, ties, tasks, metrics, log, time.clock)
     sink = transactions or KafkaSink(
         settings, topics, receipts, metrics, log, tasks.spawn, clock=time.clock
@@ -207,6 +189,36 @@ def assemble(
         clock=time.clock,
     )
     return Parts(delivery, downloads, engine, source, sink, segments, tasks, watchdog)
+
+
+def _receipts(
+    delivery: Callable[[], Delivery], writer: AnswerWriter, *, exactly_once: bool
+) -> Receipts:
+    """What the sink tells delivery, once there is one."""
+
+    def acknowledged(answer: Answer) -> None:
+        delivery().acknowledge(answer)
+        if exactly_once:
+            # Answers leave in the partition's order, and each is committed with its offset.
+            ticket = answer.ticket
+            delivery().committed(ticket.partition, ticket.epoch, ticket.record.offset + 1)
+
+    return Receipts(
+        is_live=lambda answer: delivery().is_live(answer),
+        acknowledged=acknowledged,
+        dropped=lambda answer: delivery().abandon(answer.ticket),
+        too_large=lambda answer, error: writer.dead_letter(answer.ticket, error),
+    )
+
+
+def _ties(source: Callable[[], KafkaSource], receipts: Receipts) -> Ties:
+    """What transactions ask of the source, once there is one."""
+    return Ties(
+        committed=lambda partition: source().committed(partition),
+        admit=lambda partition, offset: source().admit(partition, offset),
+        lost=lambda partition: source().disown(partition),
+        receipts=receipts,
+    )
 
 
 def worker_name(settings: Settings) -> str:
