@@ -8,10 +8,8 @@ slot. So while one batch infers, the next is decoded into the other slot. On a G
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,10 +21,9 @@ from pipeline.item import Batch
 from pipeline.journal import Stage
 from pipeline.letterbox import PAD_VALUE
 from pipeline.native_calls import NativeCalls
-from pipeline.ports import BatchDone, Clock, Lane
+from pipeline.ports import Clock, Lane
 from pipeline.slot import HostSlot, SlotState
-from pipeline.stage_threads import StageThreads
-from schemas.errors import FatalError
+from pipeline.slot_device import SlotDevice
 from schemas.result import Detection
 
 
@@ -38,7 +35,7 @@ class _Work(Work):
     raw: torch.Tensor | None = None
 
 
-class ThreadedDevice:
+class ThreadedDevice(SlotDevice[HostSlot, _Work]):
     """A device whose stages (decode, model, post) each have a thread of their own.
 
     Implements the `Device` port for tensors in main memory.
@@ -58,82 +55,29 @@ class ThreadedDevice:
         guard: Guard | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._lanes = lanes
         self._native = NativeCalls(guard or Unguarded(), cuda=False)
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._slots = [HostSlot(index) for index in range(slots)]
-        self._done: deque[BatchDone] = deque()
-        self._failure: FatalError | None = None
-        self._notify: Callable[[], None] = lambda: None
-        self._stages = StageThreads[_Work](
-            [("decode", self._decode), ("model", self._infer), ("post", self._finish)], self._fail
-        )
+        super().__init__(lanes, [HostSlot(index) for index in range(slots)], clock)
 
-    @property
-    def free_slots(self) -> int:
-        with self._lock:
-            return sum(slot.state is SlotState.FREE for slot in self._slots)
+    def _stages(self) -> Sequence[tuple[str, Callable[[_Work], None]]]:
+        return [("decode", self._decode), ("model", self._infer), ("post", self._finish)]
 
-    @property
-    def compute_idle(self) -> bool:
-        with self._lock:
-            return all(slot.state is SlotState.FREE for slot in self._slots)
-
-    @property
-    def failure(self) -> FatalError | None:
-        return self._failure
-
-    def listen(self, notify: Callable[[], None]) -> None:
-        self._notify = notify
-
-    def start(self, batch: Batch) -> None:
-        with self._lock:
-            slot = next((s for s in self._slots if s.state is SlotState.FREE), None)
-            if slot is None:
-                raise RuntimeError("no free slot")
-            slot.enter(SlotState.DECODING)
-        self._stages.put(_Work(batch, self._clock(), slot=slot))
-
-    def collect(self) -> list[BatchDone]:
-        done: list[BatchDone] = []
-        while self._done:
-            done.append(self._done.popleft())
-        return done
-
-    def close(self) -> None:
-        """Each stage ends after the work before it."""
-        self._stages.close()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the threads after `close`, then close the decoders. True when all ended."""
-        if not self._stages.join(timeout_s):
-            return False
-        for lane in self._lanes.values():
-            lane.decoder.close()
-        return True
-
-    def _fail(self, error: FatalError) -> None:
-        self._failure = error
-        self._notify()
+    def _work(self, batch: Batch, slot: HostSlot) -> _Work:
+        return _Work(batch, self._clock(), slot=slot)
 
     def _decode(self, work: _Work) -> None:
         began = self._clock()
         out = work.slot.frames(work.batch.bucket)
         decode_batch(work, self._lanes[work.batch.route].decoder, out, self._native)
         work.decode_s = self._clock() - began
-        with self._lock:
-            work.slot.enter(SlotState.DECODED)
+        self._enter(work.slot, SlotState.DECODED)
 
     def _infer(self, work: _Work) -> None:
-        with self._lock:
-            work.slot.enter(SlotState.INFERRING)
+        self._enter(work.slot, SlotState.INFERRING)
         began = self._clock()
         if work.rows:
             self._infer_rows(work)
         work.infer_s = self._clock() - began
-        with self._lock:
-            work.slot.enter(SlotState.FREE)
+        self._enter(work.slot, SlotState.FREE)
         self._notify()
 
     def _infer_rows(self, work: _Work) -> None:

@@ -15,10 +15,8 @@ because its graphs share memory; no thread waits for that.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -32,10 +30,10 @@ from pipeline.item import Batch
 from pipeline.journal import Stage
 from pipeline.letterbox import PAD_VALUE
 from pipeline.native_calls import NativeCalls
-from pipeline.ports import BatchDone, Clock, Lane
+from pipeline.ports import Clock, Lane
 from pipeline.slot import SlotState, frames_bytes
 from pipeline.slot_cuda import CudaSlot
-from pipeline.stage_threads import StageThreads
+from pipeline.slot_device import SlotDevice
 from pipeline.table import Table, by_picture, empty
 from pipeline.witness import rehearsal
 from schemas.errors import FatalError
@@ -56,7 +54,7 @@ class _Work(Work):
     tables: dict[int, Table] = field(default_factory=dict[int, Table])
 
 
-class CudaDevice:
+class CudaDevice(SlotDevice[CudaSlot, _Work]):
     """A GPU with slots, each of which has its own streams, events and memory.
 
     Implements the `Device` port. Setting one up runs every bucket's largest batch once.
@@ -71,6 +69,8 @@ class CudaDevice:
         clock: monotonic seconds.
     """
 
+    IDLE = frozenset({SlotState.FREE, SlotState.RETURNING})
+
     def __init__(
         self,
         lanes: Mapping[str, Lane],
@@ -80,69 +80,21 @@ class CudaDevice:
         guard: Guard | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._lanes = lanes
         self._runtime = runtime
         self._native = NativeCalls(guard or Unguarded(), cuda=True)
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._slots = [CudaSlot(index, runtime) for index in range(slots)]
         self._before: CudaEvent | None = None
-        self._done: deque[BatchDone] = deque()
-        self._failure: FatalError | None = None
-        self._notify: Callable[[], None] = lambda: None
-        self._prepare()
-        self._stages = StageThreads[_Work](
-            [
-                ("decode", self._decode),
-                ("model", self._launch),
-                ("return", self._return),
-                ("post", self._finish),
-            ],
-            self._fail,
-        )
+        super().__init__(lanes, [CudaSlot(index, runtime) for index in range(slots)], clock)
 
-    @property
-    def free_slots(self) -> int:
-        with self._lock:
-            return sum(slot.state is SlotState.FREE for slot in self._slots)
+    def _stages(self) -> Sequence[tuple[str, Callable[[_Work], None]]]:
+        return [
+            ("decode", self._decode),
+            ("model", self._launch),
+            ("return", self._return),
+            ("post", self._finish),
+        ]
 
-    @property
-    def compute_idle(self) -> bool:
-        with self._lock:
-            return all(slot.state in {SlotState.FREE, SlotState.RETURNING} for slot in self._slots)
-
-    @property
-    def failure(self) -> FatalError | None:
-        return self._failure
-
-    def listen(self, notify: Callable[[], None]) -> None:
-        self._notify = notify
-
-    def start(self, batch: Batch) -> None:
-        with self._lock:
-            slot = next((s for s in self._slots if s.state is SlotState.FREE), None)
-            if slot is None:
-                raise RuntimeError("no free slot")
-            slot.enter(SlotState.DECODING)
-        self._stages.put(_Work(batch, self._clock(), slot=slot))
-
-    def collect(self) -> list[BatchDone]:
-        done: list[BatchDone] = []
-        while self._done:
-            done.append(self._done.popleft())
-        return done
-
-    def close(self) -> None:
-        """Each stage ends after the work before it."""
-        self._stages.close()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the threads after `close`, then close the decoders. True when all ended."""
-        if not self._stages.join(timeout_s):
-            return False
-        for lane in self._lanes.values():
-            lane.decoder.close()
-        return True
+    def _work(self, batch: Batch, slot: CudaSlot) -> _Work:
+        return _Work(batch, self._clock(), slot=slot)
 
     def _prepare(self) -> None:
         """Give each slot its memory, and let its streams see every bucket's largest batch."""
@@ -181,14 +133,6 @@ class CudaDevice:
             runtime.record(slot.returned, slot.results)
         slot.returned.synchronize()
         return row
-
-    def _fail(self, error: FatalError) -> None:
-        self._failure = error
-        self._notify()
-
-    def _enter(self, slot: CudaSlot, state: SlotState) -> None:
-        with self._lock:
-            slot.enter(state)
 
     def _decode(self, work: _Work) -> None:
         """The slot is free, so whatever used its buffers is over: `_return` has waited for it."""
