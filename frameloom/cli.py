@@ -15,6 +15,7 @@ import typer
 
 from frameloom import (
     cli_audit,
+    cli_bench,
     cli_consume,
     cli_dlq,
     cli_doctor,
@@ -193,3 +194,4 @@ app.command("doctor")(cli_doctor.doctor)
 app.command("export")(cli_export.export)
 app.add_typer(cli_topics.app, name="topics")
 app.add_typer(cli_dlq.app, name="dlq")
+app.add_typer(cli_bench.app, name="bench")

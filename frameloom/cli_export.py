@@ -87,7 +87,7 @@ def _shapes(settings: Settings, asked: list[str], max_batch: int | None) -> tupl
     if not asked:
         for bucket in (bucket for route in settings.routes for bucket in route.buckets):
             key = (bucket.height, bucket.width)
-            largest[key] = max_batch or max(largest.get(key, 1), bucket.max_batch)
+            largest[key] = max_batch or max(largest.get(key, 1), bucket.ceiling)
     return tuple(Shape(height, width, batch) for (height, width), batch in largest.items())
 
 

@@ -156,7 +156,7 @@ def _evidence(
         sent=played.traffic.sent,
         answers=played.answers.all,
         truths=truths if same_classes else {},
-        max_batch={bucket.name: bucket.max_batch for bucket in DEFAULT_BUCKETS},
+        max_batch={bucket.name: bucket.ceiling for bucket in DEFAULT_BUCKETS},
         trouble=played.trouble,
     )
 

@@ -108,7 +108,7 @@ def measure(
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     table = BucketTable(
-        [Bucket(b.name, b.max_source_pixels, b.height, b.width, b.max_batch) for b in buckets]
+        [Bucket(b.name, b.max_source_pixels, b.height, b.width, b.ceiling) for b in buckets]
     )
     model = open_model(
         ModelOrder(

@@ -1,5 +1,8 @@
 """Caps: how many frames a batch may have on a device that ran out of memory.
 
+The memory plan (`pipeline/memory_plan.py`) sets a bucket's largest batch by what was free at the
+start; what others take later is met here, and the cap never rises above the plan.
+
 Down at once, to what went through; up again slowly, because every probe that fails costs its batch
 a second run. A probe has to be earned: some batches that used the cap in full, and a wait, which
 doubles whenever memory runs out again before a probe has proved itself.
@@ -22,7 +25,7 @@ class Cap:
     """The cap of one (route, bucket), from the first time that memory ran out.
 
     Attributes:
-        most: the bucket's own limit; the cap never exceeds it.
+        most: the bucket's largest batch, as planned; the cap never exceeds it.
         limit: the cap, 1 to `most`.
         changed_at: when it was set, monotonic seconds.
         wait_s: least time from then until the next probe.
@@ -37,9 +40,13 @@ class Cap:
     proofs: int = 0
     proven: int | None = None
 
-    def exhausted(self, fits: int, now: float) -> None:
-        """Memory ran out for a batch of more than `fits`, and `fits` went through (≥ 1)."""
-        if self.proven is None:
+    def exhausted(self, size: int, fits: int, now: float) -> None:
+        """Memory ran out for a batch of `size`, and `fits` < `size` (or 1) went through."""
+        if size > self.limit:
+            # It was started before the cap: it says nothing of batches within it, unless less than
+            # they went through.
+            self.limit = min(self.limit, fits)
+        elif self.proven is None:
             self.limit = max(1, min(fits, self.limit - 1))
         else:
             # Back to what was enough for long, and not to half of the probe.
@@ -86,5 +93,5 @@ class Caps:
         if fits is None:
             cap.ran(size, now)
         else:
-            cap.exhausted(fits, now)
+            cap.exhausted(size, fits, now)
         return cap.limit if cap.limit != before else None

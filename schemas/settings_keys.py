@@ -191,6 +191,8 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         calibrate: at the start measure the model's time by shape and batch size: quick (about two
             seconds, at the first start only), full (up to a minute), or off (learn it from
             batches).
+        memory_fraction: of the device's free memory, the share that batches may be planned for,
+            above 0 to 1. A plan that does not fit is refused at the start.
         segment_decoder: cpu, or nvdec: decode segments on the GPU where it can, else on the CPU.
         segment_threads: threads inside the decoder of a segment, 1 to 64; frames are decoded in
             order, and each further thread keeps one more in memory.
@@ -207,6 +209,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     model_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     model_cache_dir: Text | None = None
     calibrate: Literal["quick", "full", "off"] = "quick"
+    memory_fraction: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.8
     segment_decoder: Literal["cpu", "nvdec"] = "cpu"
     segment_threads: Annotated[int, Meta(ge=1, le=64)] = 1
     stage_timeout_ms: Millis = 30_000

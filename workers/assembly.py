@@ -82,12 +82,14 @@ class Machinery:
         models: route name → the model that answers there.
         suspects: of earlier workers; nobody in one that keeps no journal.
         guard: stands around the native calls that read segments.
+        tables: route name → its buckets as planned; the settings' own where it is missing.
     """
 
     make_engine: Callable[[Deliver, Fail], EnginePort]
     models: Mapping[str, ModelInfo]
     suspects: Suspects = field(default_factory=Suspects)
     guard: Guard = field(default_factory=Unguarded)
+    tables: Mapping[str, BucketTable] = field(default_factory=dict[str, BucketTable])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def assemble(
     )
     delivery = Delivery(
         books,
-        _admission(settings, writer, time, log, machinery.suspects),
+        _admission(settings, writer, time, log, machinery),
         writer,
         Ends(engine.submit, sink.put, downloads, segments.read),
         metrics,
@@ -273,13 +275,13 @@ def _answer_writer(settings: Settings, machinery: Machinery, time: Time) -> Answ
 
 
 def _admission(
-    settings: Settings, writer: AnswerWriter, time: Time, log: Log, suspects: Suspects
+    settings: Settings, writer: AnswerWriter, time: Time, log: Log, machinery: Machinery
 ) -> Admission:
     claims = claim_rules(settings.claim_check)
     intakes = {
         route.input: Intake(
             route.name,
-            bucket_table(route),
+            machinery.tables.get(route.name) or bucket_table(route),
             route.sample_every,
             claims,
             Sampling(route.segment_sample_every, route.segment_sample_fps),
@@ -293,7 +295,7 @@ def _admission(
         writer=writer,
         time=time,
         log=log,
-        suspects=suspects,
+        suspects=machinery.suspects,
     )
 
 
@@ -304,7 +306,7 @@ def _order_unit(delivery: DeliverySettings) -> OrderUnit:
 
 
 def bucket_table(route: RouteSettings) -> BucketTable:
-    """The route's buckets."""
+    """The route's buckets as set; `auto` stands as the most that it can become."""
     return BucketTable(
-        [Bucket(b.name, b.max_source_pixels, b.height, b.width, b.max_batch) for b in route.buckets]
+        [Bucket(b.name, b.max_source_pixels, b.height, b.width, b.ceiling) for b in route.buckets]
     )

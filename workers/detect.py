@@ -18,6 +18,7 @@ from types import FrameType
 from prometheus_client import disable_created_metrics
 
 from pipeline.batcher import Batcher
+from pipeline.bucket import BucketTable
 from pipeline.drift import Drift
 from pipeline.engine import Engine
 from pipeline.surface import Surface
@@ -116,7 +117,10 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
         )
 
     models = {name: lane.model.info for name, lane in loaded.lanes.items()}
-    return Machinery(make_engine, models, safety.suspects, safety.guard)
+    tables = {
+        name: BucketTable(lane.buckets) for name, lane in loaded.lanes.items() if lane.buckets
+    }
+    return Machinery(make_engine, models, safety.suspects, safety.guard, tables)
 
 
 async def _run(

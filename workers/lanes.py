@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.bucket import Bucket
 from pipeline.ports import Lane, Model
 from schemas.settings import RouteSettings, Settings
-from workers.assembly import bucket_table
 from workers.logs import Log, get_log
 
 if TYPE_CHECKING:
     from pipeline.backends import ModelOrder
     from pipeline.surface_cache import Calibrated, Calibration
+    from workers.planning import Planning
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +51,21 @@ def load_lanes(settings: Settings, stopping: Callable[[], bool] = lambda: False)
         stopping: once it says yes, nothing more is measured.
 
     Raises:
-        ConfigError: a model, a class or a device that cannot be had.
+        ConfigError: a model, a class or a device that cannot be had, or memory for its batches.
     """
     log = get_log("frameloom.worker")
     device = settings.device.name
     lanes: dict[str, Lane] = {}
     surface: dict[tuple[str, str], Mapping[int, float]] = {}
     forget: dict[str, Callable[[], None]] = {}
+    from workers.planning import Planning
+
+    planning = Planning(settings, log, stopping)
     for route in settings.routes:
-        model = _load_route(settings, route, device, log)
+        model, buckets = load_route(settings, route, device, planning)
         # `auto` is settled by the first model; the others follow it.
         device = str(model.device)
-        lanes[route.name] = lane = _lane(settings, route, model)
+        lanes[route.name] = lane = _lane(settings, route, model, buckets)
         found = measure_surface(settings, lane, stopping, log)
         forget[route.name] = found.forget
         for bucket, seconds in found.of(lane.buckets).items():
@@ -74,10 +78,18 @@ def load_lanes(settings: Settings, stopping: Callable[[], bool] = lambda: False)
     return Loaded(lanes, device, surface, forget)
 
 
-def _load_route(settings: Settings, route: RouteSettings, device: str, log: Log) -> Model:
-    from pipeline.backends import open_model  # noqa: PLC0415
-    from pipeline.devices import with_graphs  # noqa: PLC0415
+def load_route(
+    settings: Settings, route: RouteSettings, device: str, planning: Planning
+) -> tuple[Model, tuple[Bucket, ...]]:
+    """A route's model, warmed up for its buckets, and these with batches as planned.
 
+    Raises:
+        ConfigError: it cannot be had, or has no memory for its batches.
+    """
+    from pipeline.backends import open_model
+    from pipeline.devices import with_graphs
+
+    log = planning.log
     opened = open_model(model_order(settings, route, device))
     for warning in opened.warnings:
         log.warning("backend_warning", route=route.name, detail=warning)
@@ -86,9 +98,10 @@ def _load_route(settings: Settings, route: RouteSettings, device: str, log: Log)
         "backend_chosen", route=route.name, backend=choice.backend, cached=choice.cached,
         figures=msgspec.to_builtins(choice.figures),
     )  # fmt: skip
+    buckets = planning.buckets(route, opened.model)
     model = with_graphs(opened.model, wanted=settings.device.cuda_graphs)
-    model.warm_up(bucket_table(route).buckets)
-    return model
+    planning.warm_up(route, model, buckets)
+    return model, buckets
 
 
 def measure_surface(
@@ -96,9 +109,9 @@ def measure_surface(
 ) -> Calibrated:
     """The surface of the lane's model, which is warmed up: read where an earlier start measured it,
     else measured."""
-    from pipeline.latency import Table  # noqa: PLC0415
-    from pipeline.model_cache import CacheError  # noqa: PLC0415
-    from pipeline.surface_cache import Calibrated  # noqa: PLC0415
+    from pipeline.latency import Table
+    from pipeline.model_cache import CacheError
+    from pipeline.surface_cache import Calibrated
 
     asked = settings.device.calibrate
     if asked == "off":
@@ -123,8 +136,8 @@ def measure_surface(
 
 def calibration_of(settings: Settings, stopping: Callable[[], bool] = lambda: False) -> Calibration:
     """How the settings want surfaces to be come by."""
-    from pipeline.model_cache import ModelCache, default_folder  # noqa: PLC0415
-    from pipeline.surface_cache import Calibration  # noqa: PLC0415
+    from pipeline.model_cache import ModelCache, default_folder
+    from pipeline.surface_cache import Calibration
 
     device = settings.device
     folder = default_folder() if device.model_cache_dir is None else Path(device.model_cache_dir)
@@ -139,15 +152,16 @@ def calibration_of(settings: Settings, stopping: Callable[[], bool] = lambda: Fa
 
 def model_order(settings: Settings, route: RouteSettings, device: str) -> ModelOrder:
     """What a route asks of its model."""
-    from pipeline.backend_files import Loading  # noqa: PLC0415
-    from pipeline.backends import ModelOrder  # noqa: PLC0415
+    from pipeline.backend_files import Loading
+    from pipeline.backends import ModelOrder
+    from workers.planning import provisional
 
     cache = settings.device.model_cache_dir
     return ModelOrder(
         path=route.model,
         backend=route.backend,
         precision=route.precision,
-        buckets=tuple(bucket_table(route).buckets),
+        buckets=provisional(route),
         loading=Loading(
             device=device, conf=route.conf, iou=route.iou, threads=settings.device.model_threads
         ),
@@ -155,9 +169,11 @@ def model_order(settings: Settings, route: RouteSettings, device: str) -> ModelO
     )
 
 
-def _lane(settings: Settings, route: RouteSettings, model: Model) -> Lane:
-    from pipeline.decoders import fills_gpu, make_decoder  # noqa: PLC0415
-    from pipeline.postprocess import YoloPostprocessor  # noqa: PLC0415
+def _lane(
+    settings: Settings, route: RouteSettings, model: Model, buckets: tuple[Bucket, ...]
+) -> Lane:
+    from pipeline.decoders import fills_gpu, make_decoder
+    from pipeline.postprocess import YoloPostprocessor
 
     threads = settings.device.decode_threads or len(os.sched_getaffinity(0))
     decoder = make_decoder(
@@ -177,5 +193,5 @@ def _lane(settings: Settings, route: RouteSettings, model: Model) -> Lane:
             classes=route.classes,
         ),
         decodes_on_gpu=fills_gpu(decoder),
-        buckets=bucket_table(route).buckets,
+        buckets=buckets,
     )

@@ -106,3 +106,11 @@ def test_the_cap_stays_within_the_bucket_and_a_shortage_always_lowers_it(
         assert 1 <= after <= 16
         if before > room:
             assert after < before
+
+
+def test_a_second_batch_of_the_same_shortage_lowers_nothing_further() -> None:
+    """Two slots: both batches were started before the cap, so one shortage is told twice."""
+    caps, bucket = Caps(), SMALL.__class__("b", 1, 32, 32, 16)
+    assert caps.observe("r", bucket, 16, 8, 0.0) == 8
+    assert caps.observe("r", bucket, 16, 8, 0.1) is None
+    assert caps.observe("r", bucket, 16, 4, 0.2) == 4

@@ -1,0 +1,118 @@
+"""The memory plan of a route's buckets, made by running its model on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.bucket import Bucket
+from pipeline.calibrate import Run
+from pipeline.exported import Shape
+from pipeline.memory import Memory
+from pipeline.memory_plan import BucketPlan, BucketSearch, Room, Trial, Try, frame_bytes
+
+REPEATS = 2
+"""Runs of a size for `auto`, the fastest of which counts: the first pays for more than itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A bucket and what the settings say of its batches.
+
+    Attributes:
+        bucket: `max_batch` is the batch that is asked for, or the ceiling of `auto`.
+        auto: find the largest.
+        found: what an earlier start found for `auto`; None if none did.
+    """
+
+    bucket: Bucket
+    auto: bool
+    found: int | None = None
+
+
+class MemoryPlanner:
+    """Plans one device's memory, route by route.
+
+    Args:
+        memory: of the device.
+        fraction: of what is free now may be taken, above 0 to 1.
+        slots: batches on the device at once.
+        stopping: once it says yes, sizes that `auto` would look at are left out.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        fraction: float,
+        slots: int,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._memory = memory
+        self._fraction = fraction
+        self._slots = slots
+        self._stopping = stopping
+        self._slot_bytes = 0
+
+    def plan(
+        self, route: str, wishes: Sequence[Wish], run: Run, classes: int
+    ) -> Mapping[str, BucketPlan]:
+        """Bucket's name → its plan, for a route whose weights are loaded.
+
+        Args:
+            run: runs batches on its model; see `Run`.
+            classes: that the model tells apart.
+
+        Raises:
+            PlanError: a bucket has no room.
+        """
+        plans: dict[str, BucketPlan] = {}
+        same: dict[tuple[int, int, int, bool], BucketPlan] = {}
+        for wish in wishes:
+            bucket = wish.bucket
+            key = (bucket.height, bucket.width, bucket.max_batch, wish.auto)
+            if key not in same:
+                same[key] = self._bucket(route, wish, run, classes)
+            plans[bucket.name] = same[key]
+        return plans
+
+    def _bucket(self, route: str, wish: Wish, run: Run, classes: int) -> BucketPlan:
+        bucket = wish.bucket
+        each = frame_bytes(bucket.height, bucket.width, classes)
+        # What earlier buckets left behind (workspaces that libraries keep) is no longer free; their
+        # slots' buffers are only planned so far.
+        budget = int(self._memory.free_bytes() * self._fraction)
+        room = Room(budget, self._slots, each, self._slot_bytes)
+        try_ = self._try(bucket, run, auto=wish.auto)
+        search = BucketSearch(f"routes.{route}.buckets.{bucket.name}", room, try_)
+        if not wish.auto:
+            plan = search.asked(bucket.max_batch)
+        elif wish.found is not None:
+            plan = search.verified(wish.found, bucket.max_batch)
+        else:
+            plan = search.largest(bucket.max_batch)
+        self._slot_bytes = max(self._slot_bytes, plan.max_batch * each)
+        return plan
+
+    def _try(self, bucket: Bucket, run: Run, *, auto: bool) -> Try:
+        held = self._memory.held_bytes()
+        repeats = REPEATS if auto else 1
+
+        def try_(n: int) -> Trial | None:
+            if auto and n > 1 and self._stopping():
+                return None
+            shape = Shape(bucket.height, bucket.width, n)
+            try:
+                best, peak = self._memory.peak_of(
+                    lambda: min(run(shape, n) for _ in range(repeats))
+                )
+            except MemoryError:
+                self._memory.release()
+                return None
+            return Trial(best, max(0, peak - held))
+
+        return try_
+
+
+def planned(buckets: Sequence[Bucket], plans: Mapping[str, BucketPlan]) -> tuple[Bucket, ...]:
+    """The buckets with their batches as planned."""
+    return tuple(replace(bucket, max_batch=plans[bucket.name].max_batch) for bucket in buckets)
