@@ -51,12 +51,13 @@ def surface(
         print_json(document(surfaces))
         return
     for each in surfaces:
-        out.print(_table(each))
+        out.print(table_of(each))
     if plot is not None:
         out.print(f"plot: {plot}", markup=False)
 
 
-def _table(found: BucketSurface) -> Table:
+def table_of(found: BucketSurface) -> Table:
+    """One bucket, its plateau marked."""
     table = Table(
         title=f"{found.route} / {found.bucket}: {found.shape}, {found.backend}",
         title_justify="left",

@@ -18,7 +18,6 @@ from schemas.settings_types import (
     Unit,
 )
 
-
 AUTO_CEILING = 64
 """The largest batch that `max_batch: auto` looks for."""
 
