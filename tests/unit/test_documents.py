@@ -51,3 +51,11 @@ def test_a_newcomer_finds_the_demo_on_the_first_screen() -> None:
     assert any("docs/images/demo.png" in line for line in readme[:10])
     assert any(line.startswith("make demo") for line in readme[:20])
     assert len(readme) <= 260
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CHANGELOG.md"])
+def test_nothing_is_said_twice(name: str) -> None:
+    """Merging lists that two people have added to can leave both."""
+    points = re.findall(r"^- .+(?:\n  .+)*", (ROOT / name).read_text(), re.MULTILINE)
+    assert points
+    assert sorted(set(points)) == sorted(points)
