@@ -8,6 +8,7 @@ run that the figures so far say does not fit: a host short of memory kills inste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -127,16 +128,23 @@ class BucketSearch:
         """
         if not self._fits(1):
             raise self._refusal(1)
-        n = 1
+        n, flat = 1, None
         while n < ceiling:
             more = min(2 * n, ceiling)
             if not self._fits(more):
+                if flat is not None:
+                    return self._plan(flat, LimitedBy.PLATEAU)
                 return self._plan(self._between(n, more), LimitedBy.MEMORY)
-            got = gain(self._trials[n].seconds, n, self._trials[more].seconds, more)
-            # The last step may be less than a doubling, and then has to bring less.
-            if got < PLATEAU_GAIN * (more / n - 1):
-                return self._plan(n, LimitedBy.PLATEAU)
+            # One measurement too slow looks like a plateau, so the next size is looked at, too.
+            if not self._worth(flat or n, more):
+                if flat is not None:
+                    return self._plan(flat, LimitedBy.PLATEAU)
+                flat = n
+            else:
+                flat = None
             n = more
+        if flat is not None:
+            return self._plan(flat, LimitedBy.PLATEAU)
         return self._plan(n, LimitedBy.CEILING)
 
     def verified(self, n: int, ceiling: int) -> BucketPlan:
@@ -150,6 +158,11 @@ class BucketSearch:
             limited_by = LimitedBy.CEILING if n == ceiling else LimitedBy.PLATEAU
             return self._plan(n, limited_by)
         return self.largest(ceiling)
+
+    def _worth(self, n: int, more: int) -> bool:
+        """Whether batches of `more` bring `PLATEAU_GAIN` for each doubling of `n`."""
+        got = gain(self._trials[n].seconds, n, self._trials[more].seconds, more)
+        return got >= PLATEAU_GAIN * math.log2(more / n)
 
     def _between(self, fits: int, not_fits: int) -> int:
         while not_fits - fits > 1:

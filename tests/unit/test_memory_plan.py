@@ -74,6 +74,18 @@ def test_the_plateau_caps_it() -> None:
     assert (plan.max_batch, plan.limited_by) == (8, LimitedBy.PLATEAU)
 
 
+def test_one_slow_measurement_is_no_plateau() -> None:
+    device = Device(plateau=16)
+
+    def run(n: int) -> Trial | None:
+        trial = device.run(n)
+        assert trial is not None
+        return Trial(2.0 * trial.seconds, trial.peak_bytes) if n == 2 else trial
+
+    plan = BucketSearch(WHERE, room(), run).largest(64)
+    assert (plan.max_batch, plan.limited_by) == (16, LimitedBy.PLATEAU)
+
+
 def test_the_ceiling_caps_it() -> None:
     assert search(Device()).largest(12).max_batch == 12
     plan = search(Device()).largest(1)
