@@ -67,6 +67,7 @@ def _readable(check: str, settings: Settings, route: RouteSettings) -> Finding:
     """Raises ConfigError."""
     from pipeline.backend_model import check_strides
     from pipeline.checkpoint import read_checkpoint
+    from pipeline.memory_plan import MIB, frame_bytes
     from workers.assembly import bucket_table
 
     buckets = bucket_table(route).buckets
@@ -86,7 +87,12 @@ def _readable(check: str, settings: Settings, route: RouteSettings) -> Finding:
             f"name classes from 0 to {len(labels) - 1}",
         )
     shown = ", ".join(list(labels.values())[:4])
-    return ok(check, f"{name} {digest[:12]}, {len(labels)} classes ({shown} …), stride {stride}")
+    each = max(b.max_batch * frame_bytes(b.height, b.width, len(labels)) for b in buckets)
+    return ok(
+        check,
+        f"{name} {digest[:12]}, {len(labels)} classes ({shown} …), stride {stride}; batches "
+        f"in slots take {max(1, settings.device.slots * each // MIB)} MiB",
+    )
 
 
 def _exported(settings: Settings, route: RouteSettings) -> tuple[str, str, Mapping[int, str], int]:
