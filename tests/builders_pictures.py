@@ -14,6 +14,7 @@ import cv2
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from hypothesis import strategies as st
 from PIL import Image
 
 from pipeline.bucket import Bucket
@@ -336,3 +337,30 @@ def many_scans(count: int, components: int = 1, frame_marker: int = 0xC2) -> byt
     body += b"".join(bytes((c, 0x11, 0)) for c in range(1, components + 1))
     scan = segment(0xDA, b"\x01\x01\x00\x00\x3f\x00") + b"data\xff\x00more\xff\xd3rest"
     return b"\xff\xd8" + segment(frame_marker, body) + scan * count + b"\xff\xd9"
+
+
+Edits = list[tuple[int, int, int]]
+"""Where, with which value, and what is done there."""
+
+
+def edits(within: int, most: int) -> st.SearchStrategy[Edits]:
+    """Up to `most` edits of the first `within` + 1 bytes."""
+    spot = st.tuples(st.integers(0, within), st.integers(0, 255), st.integers(0, 3))
+    return st.lists(spot, max_size=most)
+
+
+def damage(data: bytes, edits: Edits, saturated: Callable[[int], bytes]) -> bytes:
+    """Flip, insert and delete bytes, and write `saturated(value)` over others."""
+    damaged = bytearray(data)
+    for at, value, deed in edits:
+        spot = at % len(damaged)
+        if deed == 0:
+            damaged[spot] ^= value
+        elif deed == 1:
+            damaged.insert(spot, value)
+        elif deed == 2:
+            del damaged[spot : spot + value % 8]
+        else:
+            over = saturated(value)
+            damaged[spot : spot + len(over)] = over
+    return bytes(damaged)

@@ -10,10 +10,11 @@ import torch
 from pipeline.bucket import Bucket
 from pipeline.item import Item
 from pipeline.letterbox import Letterbox
-from pipeline.ports import Lane
+from pipeline.ports import BatchDone, Lane
 from pipeline.table import COLUMNS, Table, by_picture
 from schemas.errors import PoisonError, Reason
 from schemas.result import Detection, ModelInfo
+from tests.builders import an_item
 
 BAD_PICTURE = b"\xff"
 
@@ -106,3 +107,19 @@ class FakePostprocessor:
 
 def a_lane() -> Lane:
     return Lane(FakeDecoder(), FakeModel(), FakePostprocessor())
+
+
+def pictures(*levels: int | None) -> list[Item]:
+    """Items whose data says their level, which the fake model detects; None for a bad picture."""
+    return [
+        an_item(f"cam{i}", data=BAD_PICTURE if level is None else bytes([level]))
+        for i, level in enumerate(levels)
+    ]
+
+
+def levels_of(done: BatchDone) -> list[int | Reason]:
+    """What was found per item: its level, or why it was refused."""
+    return [
+        outcome.error.code if outcome.error is not None else outcome.detections[0].class_id
+        for outcome in done.outcomes
+    ]

@@ -23,8 +23,11 @@ from tests.builders_pictures import (
     LIMITS,
     PICTURES,
     PNG_SIGNATURE,
+    Edits,
     animated,
     chunk,
+    damage,
+    edits,
     exif,
     frame,
     jpeg,
@@ -139,28 +142,14 @@ def test_any_bytes_are_refused_or_read(data: bytes, encoding: Encoding) -> None:
 @settings(max_examples=600, deadline=None)
 @given(
     name=st.sampled_from(sorted(ENCODED)),
-    edits=st.lists(
-        st.tuples(st.integers(0, 400), st.integers(0, 255), st.integers(0, 3)), max_size=8
-    ),
+    edits=edits(400, 8),
     tail=st.binary(max_size=40),
 )
-def test_any_damage_is_refused_or_read(
-    name: str, edits: list[tuple[int, int, int]], tail: bytes
-) -> None:
-    """Flip, insert and delete bytes near the head of real pictures."""
+def test_any_damage_is_refused_or_read(name: str, edits: Edits, tail: bytes) -> None:
+    """Near the head of real pictures."""
     encoding, data = ENCODED[name]
-    damaged = bytearray(data)
-    for at, value, deed in edits:
-        spot = at % len(damaged)
-        if deed == 0:
-            damaged[spot] ^= value
-        elif deed == 1:
-            damaged.insert(spot, value)
-        elif deed == 2:
-            del damaged[spot : spot + value % 8]
-        else:
-            damaged[spot : spot + 2] = b"\xff" + bytes([value])
-    found = outcome(bytes(damaged) + tail, encoding)
+    damaged = damage(data, edits, lambda value: b"\xff" + bytes([value]))
+    found = outcome(damaged + tail, encoding)
     if isinstance(found, Header):
         assert found.width * found.height <= LIMITS.max_pixels
         assert min(found.width, found.height) >= 1

@@ -12,7 +12,18 @@ from pipeline.probe import ProbeLimits, probe
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding
 from tests.builders_formats import FORMATS, avif, bmp_rle8, gif, gif_inside, tiff, turned_avif
-from tests.builders_pictures import LIMITS, frame, item_of, picture, rgb_image, save, with_alpha
+from tests.builders_pictures import (
+    LIMITS,
+    Edits,
+    damage,
+    edits,
+    frame,
+    item_of,
+    picture,
+    rgb_image,
+    save,
+    with_alpha,
+)
 from tests.builders_pictures import bucket as a_bucket
 
 SMALL = picture(61, 41)
@@ -86,28 +97,14 @@ def test_pixels_are_limited(name: str) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 @settings(max_examples=150, deadline=None)
 @given(
-    edits=st.lists(
-        st.tuples(st.integers(0, 700), st.integers(0, 255), st.integers(0, 3)), max_size=6
-    ),
+    edits=edits(700, 6),
     tail=st.binary(max_size=40),
 )
-def test_any_damage_is_refused_or_read(
-    name: str, edits: list[tuple[int, int, int]], tail: bytes
-) -> None:
-    """Flip, insert, delete and saturate bytes in the head of real pictures."""
+def test_any_damage_is_refused_or_read(name: str, edits: Edits, tail: bytes) -> None:
+    """In the head of real pictures."""
     encoding, data = SAMPLES[name]
-    damaged = bytearray(data)
-    for at, value, deed in edits:
-        spot = at % len(damaged)
-        if deed == 0:
-            damaged[spot] ^= value
-        elif deed == 1:
-            damaged.insert(spot, value)
-        elif deed == 2:
-            del damaged[spot : spot + value % 8]
-        else:
-            damaged[spot : spot + 4] = b"\xff\xff\xff\xff"
-    found = outcome(bytes(damaged) + tail, encoding)
+    damaged = damage(data, edits, lambda _: b"\xff" * 4)
+    found = outcome(damaged + tail, encoding)
     if isinstance(found, Header):
         assert 1 <= found.width * found.height <= LIMITS.max_pixels
         assert min(found.width, found.height) >= 1

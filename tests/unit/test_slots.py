@@ -20,8 +20,14 @@ from pipeline.slot import HostSlot, SlotState
 from pipeline.slots import ThreadedDevice
 from schemas.errors import FatalError, Reason, TransientError
 from schemas.result import ClosedBy
-from tests.builders import LARGE, SMALL, an_item
-from tests.fakes.lane import BAD_PICTURE, FakeDecoder, FakeModel, FakePostprocessor
+from tests.builders import LARGE, SMALL
+from tests.fakes.lane import (
+    FakeDecoder,
+    FakeModel,
+    FakePostprocessor,
+    levels_of,
+    pictures,
+)
 
 DEADLINE_S = 30.0
 _ids = itertools.count(1)
@@ -69,20 +75,6 @@ def rig() -> Iterator[Rig]:
     yield rig
     rig.device.close()
     assert rig.device.join(DEADLINE_S)
-
-
-def pictures(*levels: int | None) -> list[Item]:
-    return [
-        an_item(f"cam{i}", data=BAD_PICTURE if level is None else bytes([level]))
-        for i, level in enumerate(levels)
-    ]
-
-
-def levels_of(done: BatchDone) -> list[int | Reason]:
-    return [
-        outcome.error.code if outcome.error is not None else outcome.detections[0].class_id
-        for outcome in done.outcomes
-    ]
 
 
 def test_each_frame_gets_its_own_detections(rig: Rig) -> None:

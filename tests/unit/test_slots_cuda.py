@@ -22,9 +22,15 @@ from pipeline.slot_cuda import CudaSlot
 from pipeline.slots_cuda import CudaDevice
 from schemas.errors import FatalError, PoisonError, Reason, TransientError
 from schemas.result import ClosedBy
-from tests.builders import LARGE, SMALL, an_item
+from tests.builders import LARGE, SMALL
 from tests.fakes.cuda import FakeCuda, FakeEvent, FakeGraphs, FakeStream, HazardError
-from tests.fakes.lane import BAD_PICTURE, FakeDecoder, FakeModel, FakePostprocessor
+from tests.fakes.lane import (
+    FakeDecoder,
+    FakeModel,
+    FakePostprocessor,
+    levels_of,
+    pictures,
+)
 
 DEADLINE_S = 30.0
 _ids = itertools.count(1)
@@ -97,20 +103,6 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     yield rig
     rig.close()
     assert not rig.runtime.hazards
-
-
-def pictures(*levels: int | None) -> list[Item]:
-    return [
-        an_item(f"cam{i}", data=BAD_PICTURE if level is None else bytes([level]))
-        for i, level in enumerate(levels)
-    ]
-
-
-def levels_of(done: BatchDone) -> list[int | Reason]:
-    return [
-        outcome.error.code if outcome.error is not None else outcome.detections[0].class_id
-        for outcome in done.outcomes
-    ]
 
 
 # --- what any device does ------------------------------------------------------------------------
