@@ -6,10 +6,11 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import cv2
 import torch
+from msgspec import structs
 
 from bench.host_runtime import HostGraphs, HostRuntime
 from bench.scenes import HELD_OUT, Scene
@@ -136,7 +137,7 @@ def numbered(items: Sequence[Item]) -> Iterator[Item]:
     for number, item in enumerate(itertools.cycle(items), start=1):
         frame = replace_stream(item.frame, f"camera-{number % 64}", number)
         place = Coordinates("check", number % 64, number)
-        yield replace(item, attempt_id=number, coordinates=place, frame=frame)
+        yield structs.replace(item, attempt_id=number, coordinates=place, frame=frame)
 
 
 def replace_stream(frame: FrameMessage, stream: str, seq: int) -> FrameMessage:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from msgspec import structs
 
 from bench.gpu_check_rig import CONF, IOU, MAX_DET, Direct, Driven, Plan, a_lane, an_item
 from bench.gpu_check_rows import Row, at_least, at_most, holds, skipped
@@ -108,13 +109,13 @@ def _cut(item: Item) -> Item:
         encoding=item.frame.encoding,
         data=memoryview(data),
     )
-    return replace(item, frame=frame)
+    return structs.replace(item, frame=frame)
 
 
 def _another_size(item: Item) -> Item:
     """A header that lies about the picture's size: found only once it is decoded."""
-    header = replace(item.header, coded_width=item.header.coded_width - 16)
-    return replace(item, header=header)
+    header = structs.replace(item.header, coded_width=item.header.coded_width - 16)
+    return structs.replace(item, header=header)
 
 
 # --- graphs and suppression ----------------------------------------------------------------------

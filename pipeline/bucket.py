@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from pipeline.letterbox import Letterbox, letterbox
 
+MAX_KNOWN = 1_024
+"""Picture sizes whose bucket is remembered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
@@ -42,6 +45,7 @@ class BucketTable:
             raise ValueError(f"bucket names must be unique: {names}")
         limits = sorted({bucket.max_source_pixels for bucket in buckets})
         self.buckets = tuple(buckets)
+        self._known: dict[tuple[int, int], tuple[Bucket, Letterbox]] = {}
         self._tiers = tuple(
             (limit, tuple(b for b in buckets if b.max_source_pixels == limit)) for limit in limits
         )
@@ -49,6 +53,15 @@ class BucketTable:
     def choose(self, width: int, height: int) -> tuple[Bucket, Letterbox]:
         """The bucket for a displayed picture of `width` × `height` pixels (each ≥ 1), and the
         geometry of the picture in it."""
+        # Cameras send one size for hours, and the geometry costs more than the rest of the choice.
+        known = self._known.get((width, height))
+        if known is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            known = self._known[width, height] = self._choose(width, height)
+        return known
+
+    def _choose(self, width: int, height: int) -> tuple[Bucket, Letterbox]:
         pixels = width * height
         for limit, tier in self._tiers:
             if pixels <= limit:

@@ -11,15 +11,18 @@ where abandoned records left with their partition and are received again by its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from pipeline.series import Distributions, Numbers
 from pipeline.streams import StreamTable
+
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -210,42 +213,33 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self.streams = StreamTable(top_streams)
         plain = [metric for metric in TABLE if metric not in STREAM_TABLE]
-        self._counters = {m: self._counter(m) for m in plain if m.kind is Kind.COUNTER}
-        self._gauges = {m: self._gauge(m) for m in plain if m.kind is Kind.GAUGE}
-        self._histograms = {m: self._histogram(m) for m in plain if m.kind is Kind.HISTOGRAM}
-        # Finding a series by its labels takes the library longer than counting in it.
-        self._counted: dict[tuple[Metric, tuple[str, ...]], Counter] = {}
-        self._observed: dict[tuple[Metric, tuple[str, ...]], Histogram] = {}
+        self._numbers = {m: Numbers(m.labels) for m in plain if m.kind is not Kind.HISTOGRAM}
+        self._distributions = {
+            m: Distributions(m.labels, m.buckets) for m in plain if m.kind is Kind.HISTOGRAM
+        }
+        self.registry.register(_TableCollector(self._numbers, self._distributions))
         self.registry.register(_StreamCollector(self.streams))
 
     def add(self, metric: Metric, amount: float, *labels: str) -> None:
         """Count `amount` ≥ 0 more."""
-        series = self._counted.get((metric, labels))
-        if series is None:
-            counter = self._counters[metric]
-            series = self._counted[metric, labels] = counter.labels(*labels) if labels else counter
-        series.inc(amount)
+        self._numbers[metric].add(labels, amount)
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         """The gauge's value now."""
-        gauge = self._gauges[metric]
-        (gauge.labels(*labels) if labels else gauge).set(value)
+        self._numbers[metric].set(labels, value)
+
+    def follow(self, metric: Metric, read: Callable[[], float]) -> None:
+        """From now on a gauge without labels is what `read` says at each scrape, which comes on a
+        thread of its own: nothing has to be set while frames pass."""
+        self._numbers[metric].follow(read)
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """One more observation of a histogram."""
-        series = self._observed.get((metric, labels))
-        if series is None:
-            histogram = self._histograms[metric]
-            series = histogram.labels(*labels) if labels else histogram
-            self._observed[metric, labels] = series
-        series.observe(value)
+        self._distributions[metric].observe(labels, value)
 
     def forget(self, metric: Metric, *labels: str) -> None:
         """Drop a gauge's series (a partition that left)."""
-        named = dict(zip(metric.labels, labels, strict=True))
-        # remove() warns on a series that never existed, and either way there is none after it.
-        if self.registry.get_sample_value(metric.name, named) is not None:
-            self._gauges[metric].remove(*labels)
+        self._numbers[metric].forget(labels)
 
     def value(self, metric: Metric, **labels: str) -> float:
         """The value of one series (a histogram's is its count); 0.0 before it exists."""
@@ -254,23 +248,29 @@ class Metrics:
 
     def total(self, metric: Metric) -> float:
         """The sum over all series of a counter."""
-        return sum(
-            sample.value
-            for family in self._counters[metric].collect()
-            for sample in family.samples
-            if sample.name.endswith("_total")
-        )
+        return sum(value for _, value in self._numbers[metric].all())
 
-    def _counter(self, metric: Metric) -> Counter:
-        return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
 
-    def _gauge(self, metric: Metric) -> Gauge:
-        return Gauge(metric.name, metric.help, metric.labels, registry=self.registry)
+class _TableCollector(Collector):
+    """Turns the values into families at each scrape."""
 
-    def _histogram(self, metric: Metric) -> Histogram:
-        return Histogram(
-            metric.name, metric.help, metric.labels, registry=self.registry, buckets=metric.buckets
-        )
+    def __init__(
+        self, numbers: Mapping[Metric, Numbers], distributions: Mapping[Metric, Distributions]
+    ) -> None:
+        self._numbers = numbers
+        self._distributions = distributions
+
+    def collect(self) -> Iterator[Family]:
+        for metric, numbers in self._numbers.items():
+            family = _family(metric) if metric.kind is Kind.COUNTER else _gauge_family(metric)
+            for labels, value in numbers.all():
+                family.add_metric(labels, value)
+            yield family
+        for metric, distributions in self._distributions.items():
+            histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for labels, buckets, total in distributions.all():
+                histogram.add_metric(labels, buckets, total)
+            yield histogram
 
 
 class _StreamCollector(Collector):

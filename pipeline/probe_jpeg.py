@@ -30,6 +30,10 @@ _NOT_FRAMES = {0xC4, 0xC8, 0xCC}
 _HIERARCHICAL = {0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF}
 _PROGRESSIVE = {0xC2, 0xCA}
 _WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD8)}
+_PLAIN = frozenset(range(0xC0, 0xFF)) - _WITHOUT_LENGTH - {_SOI, _EOI}
+"""Markers of segments with a length, and with nothing special to them here."""
+_SEGMENT = struct.Struct(">BBH")
+"""0xff, the marker's code, the segment's length."""
 _EXIF = b"Exif\0\0"
 
 # `re` searches a memoryview in place; `\xff\xff` are fill bytes, `\xff\x00` is stuffed data.
@@ -90,8 +94,18 @@ def jpeg_components(data: memoryview) -> int:
 def jpeg_segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
     """Marker code, start (of the length field) and end of each segment, the first scan's header
     the last. At most MAX_SEGMENTS; each lies inside `data`."""
-    at = 2
+    at, size = 2, len(data)
     for _ in range(MAX_SEGMENTS):
+        # Nearly every segment begins where the one before it ends, and lies inside the data.
+        if at + 4 <= size:
+            mark, code, length = _SEGMENT.unpack_from(data, at)
+            end = at + 2 + length
+            if mark == 0xFF and code in _PLAIN and length >= 2 and end <= size:
+                yield code, at + 2, end
+                if code == _SOS:
+                    return
+                at = end
+                continue
         code, at = _next_marker(data, at)
         if code in _WITHOUT_LENGTH:
             continue

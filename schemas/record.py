@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class RawRecord:
+class RawRecord(Struct, frozen=True):
     """A Kafka record. Frames read from it view its `value`, so it lives as long as they do.
 
     Attributes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
@@ -106,7 +106,7 @@ class Admission:
                 return refusal
             if frame.claim is not None:
                 self._intakes[record.topic].claims.check(frame.claim)
-                return Claimed(replace(ticket, claim=frame.claim))
+                return Claimed(structs.replace(ticket, claim=frame.claim))
             return self._admit_picture(ticket, frame)
         except PoisonError as error:
             return Settled(ticket, self._writer.dead_letter(ticket, error))
@@ -121,7 +121,7 @@ class Admission:
         if isinstance(got, PoisonError):
             return Settled(ticket, self._writer.dead_letter(ticket, got))
         frame = structs.replace(frame, data=got)
-        ticket = replace(ticket, frame=frame)
+        ticket = structs.replace(ticket, frame=frame)
         try:
             if self._deadline_at(ticket, frame) <= self._clock():
                 return Settled(ticket, self._writer.unseen(ticket, frame, Status.EXPIRED))
@@ -134,7 +134,9 @@ class Admission:
     def admit_frame(self, segment: Segment, decoded: SegmentFrame) -> Admitted | Settled:
         """Take one decoded frame of a segment in. It is the next part of its record."""
         parts = segment.parts
-        ticket = replace(segment.ticket, part=Part(segment, number=parts.take(), last=decoded.last))
+        ticket = structs.replace(
+            segment.ticket, part=Part(segment, number=parts.take(), last=decoded.last)
+        )
         if decoded.last:
             parts.end()
         try:
@@ -153,7 +155,7 @@ class Admission:
         parts = segment.parts
         part = Part(segment, number=parts.take(), last=True, is_frame=False)
         parts.end()
-        ticket = replace(segment.ticket, part=part)
+        ticket = structs.replace(segment.ticket, part=part)
         return Settled(ticket, self._writer.dead_letter(ticket, error))
 
     def _unforeseen(self, ticket: Ticket, error: Exception) -> Settled:
@@ -178,7 +180,7 @@ class Admission:
             sampling = Sampling(frame.sample_every or 1, frame.sample_fps)
         if frame.claim is not None:
             self._intakes[ticket.record.topic].claims.check(frame.claim)
-            ticket = replace(ticket, claim=frame.claim)
+            ticket = structs.replace(ticket, claim=frame.claim)
         return Segment(ticket, frame, sampling)
 
     def _ticket(self, record: RawRecord, epoch: int, route: str) -> Ticket:
@@ -190,12 +192,12 @@ class Admission:
         if suspect is None:
             return ticket
         attempts += suspect.deaths - (suspect.verdict() is not None)
-        return replace(ticket, suspect=suspect, attempts=attempts)
+        return structs.replace(ticket, suspect=suspect, attempts=attempts)
 
     def _with_frame(self, ticket: Ticket, frame: FrameMessage) -> Ticket:
         captured_at = self._anchor.to_monotonic(frame.captured_at_us)
         stray = ticket.unit is OrderUnit.STREAM and not frame.ordered
-        return replace(
+        return structs.replace(
             ticket,
             frame=frame,
             unit=OrderUnit.NONE if stray else ticket.unit,

@@ -101,6 +101,11 @@ class Delivery:
         self._segments: dict[Segment, None] = {}
         self._asked: dict[Segment, None] = {}
         """Segments that were read, or are, and are not settled; by when each asked first."""
+        metrics.follow(m.IN_FLIGHT, lambda: books.flow.items)
+        metrics.follow(m.IN_FLIGHT_BYTES, lambda: books.flow.bytes)
+        metrics.follow(m.CLAIMS_WAITING, lambda: ends.downloads.waiting)
+        metrics.follow(m.SUSPECTS, lambda: admission.suspects.count)
+        metrics.follow(m.SEQUENCER_HELD, lambda: books.sequencer.held)
         self.progress = asyncio.Event()
         self.last_progress_at = time.clock()
         self.settled = 0
@@ -121,7 +126,6 @@ class Delivery:
         self._admission.suspects.refresh()
         for partition in partitions:
             self._ledger.assign(partition)
-        self._gauge()
         self.progress.set()
 
     def revoke(self, partitions: Iterable[PartitionId]) -> None:
@@ -166,7 +170,6 @@ class Delivery:
                 behind.records.append(record)
             elif (item := self._take_one(record, epoch)) is not None:
                 items.append(item)
-        self._gauge()
         if items:
             self._ends.submit(items)
 
@@ -242,7 +245,6 @@ class Delivery:
         self._expect(admitted.ticket)
         if isinstance(admitted, Admitted):
             self._tickets[admitted.item.attempt_id] = admitted.ticket
-            self._gauge()
             self._ends.submit([admitted.item])
         else:
             self._flow.let_go(nbytes)
@@ -300,7 +302,6 @@ class Delivery:
                     self.abandon(ticket)
                 continue
             self._answer(ticket, self._writer.of_outcome(ticket, outcome))
-        self._metrics.set(m.SEQUENCER_HELD, self._sequencer.held)
         # Frames that were inferred make room for others of their segments.
         self.progress.set()
 
@@ -436,14 +437,7 @@ class Delivery:
     def _progress(self, now: float) -> None:
         self.settled += 1
         self.last_progress_at = now
-        self._gauge()
         self.progress.set()
-
-    def _gauge(self) -> None:
-        self._metrics.set(m.IN_FLIGHT, self._flow.items)
-        self._metrics.set(m.IN_FLIGHT_BYTES, self._flow.bytes)
-        self._metrics.set(m.CLAIMS_WAITING, self._ends.downloads.waiting)
-        self._metrics.set(m.SUSPECTS, self._admission.suspects.count)
 
     def _count_received(self, ticket: Ticket) -> None:
         route = ticket.route

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from prometheus_client import disable_created_metrics
-
 from pipeline.batcher import Batcher
 from pipeline.bucket import BucketTable
 from pipeline.drift import Drift
@@ -51,8 +49,6 @@ def run_worker(settings: Settings, load: LoadLanes | None = None, seat: Seat = A
     if load is None:
         _require_models(settings)
     configure(settings.log, seat.device)
-    # One series more for every counter, which says when it was made: nobody asks for it.
-    disable_created_metrics()
     log = get_log("frameloom.worker")
     safety = Safety(settings, log, _exit_now, seat.device)
     stopping = threading.Event()

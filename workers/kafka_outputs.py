@@ -21,6 +21,9 @@ MAX_BATCH_BYTES = 512 * 1024
 record, and their default limit is 1 MiB."""
 MAX_BATCH_ANSWERS = 500
 
+MAX_KNOWN_KEYS = 10_000
+"""Keys whose partition is remembered."""
+
 BLOCKED_AFTER_S = 10.0
 """A topic whose answers wait longer than this for an acknowledgement counts as blocked."""
 
@@ -57,6 +60,7 @@ class Outputs:
         self._topics = tuple(dict.fromkeys(topics))
         self._partition = DefaultPartitioner()
         self._partitions: dict[str, list[int]] = {}
+        self._known: dict[tuple[str, bytes], OutputPartition] = {}
 
     async def learn(self, producer: AIOKafkaProducer, timeout_s: float) -> None:
         """Ask for each topic's partitions, at most `timeout_s` per topic. They are learned once: a
@@ -79,7 +83,15 @@ class Outputs:
         if answer.key is None:
             # A dead letter without a key: its source partition keeps its neighbours together.
             return answer.topic, partitions[answer.ticket.record.partition % len(partitions)]
-        return answer.topic, self._partition(answer.key, partitions, partitions)
+        # The library hashes keys in Python: more than the rest of an answer's way costs.
+        at = (answer.topic, answer.key)
+        known = self._known.get(at)
+        if known is None:
+            if len(self._known) >= MAX_KNOWN_KEYS:
+                self._known.clear()
+            partition = self._partition(answer.key, partitions, partitions)
+            known = self._known[at] = (answer.topic, partition)
+        return known
 
 
 class Blocked:

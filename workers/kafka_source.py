@@ -38,9 +38,10 @@ from workers.logs import Log
 
 POLL_MS = 200
 """Longest wait of one poll: how long a partition that became wanted may wait to be polled."""
-MAX_POLL_RECORDS = 64
-CHUNK = 8
-"""Records admitted before the event loop may turn to other work."""
+MAX_POLL_RECORDS = 128
+CHUNK = 32
+"""Records admitted before the event loop may turn to other work: two milliseconds of it. Each chunk
+wakes the engine's thread, which costs as much as admitting several records."""
 ANSWER_TIMEOUT_S = 10.0
 """How long the broker may take to say where a partition is."""
 BACKOFF = Backoff(first_s=0.5, longest_s=5.0, random=random.random)

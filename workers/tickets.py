@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec import Struct
+
 from pipeline.item import Coordinates, Item
 from pipeline.ledger import PartitionId
 from pipeline.parts import Parts
@@ -57,8 +59,7 @@ class Part:
         return FrameMark(self.number, self.number + 1 if self.last else None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ticket:
+class Ticket(Struct, frozen=True, eq=False):
     """One record in flight, or one frame of a segment's: from its receipt until its answer was
     acknowledged.
 
@@ -150,8 +151,7 @@ class Segment:
     parts: Parts = field(default_factory=Parts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class Answer(Struct, frozen=True, eq=False):
     """What is sent for one record: a result or a dead letter. `verdict` says which.
 
     Attributes:
@@ -185,23 +185,20 @@ class Answer:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Admitted:
+class Admitted(Struct, frozen=True, eq=False):
     """A record that goes to the engine."""
 
     ticket: Ticket
     item: Item
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Claimed:
+class Claimed(Struct, frozen=True, eq=False):
     """A record whose picture (`ticket.claim`) is to be fetched before it can go on."""
 
     ticket: Ticket
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Settled:
+class Settled(Struct, frozen=True, eq=False):
     """A record that has its answer without the engine."""
 
     ticket: Ticket

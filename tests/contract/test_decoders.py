@@ -9,7 +9,6 @@ it bit for bit; DALI's mean absolute difference is at most 2 grey levels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 
 import cv2
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from ultralytics.utils import ASSETS
 
 from bench.scenes import Scene

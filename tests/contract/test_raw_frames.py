@@ -3,12 +3,11 @@ boxes that the same picture has as a PNG."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from bench.parity import BUCKETS, CONF, DEMO_WEIGHTS, IOU, MAX_DET
 from bench.scenes import HELD_OUT, Scene

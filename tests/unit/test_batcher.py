@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import math
+import weakref
 
 import pytest
 from hypothesis import given
@@ -42,10 +42,6 @@ def closed(batcher: Batcher, now: float, view: DeviceView) -> Batch | None:
 def streams_of(batch: Batch | None) -> list[str]:
     assert batch is not None
     return [item.stream for item in batch.items]
-
-
-def items_alive() -> int:
-    return sum(type(each) is Item for each in gc.get_objects())
 
 
 # -- full ----------------------------------------------------------------------------------------
@@ -87,18 +83,19 @@ def test_under_lasting_load_nothing_holds_a_frame_that_has_left() -> None:
     holds the bytes of its record: keeping one too many for ever is how memory runs out."""
     batcher = a_batcher()
     backlog = 2 * SMALL.max_batch
-    before = items_alive()
+    held: list[weakref.ref[memoryview]] = []
     for index in range(2_000):
         now = NOW + index / 1_000
         stream = f"cam{index % 50}"
         late = an_item(stream, index, received_at=now, deadline_at=now + 60, interval_s=0.1)
+        held.append(weakref.ref(late.frame.data))
         batcher.add(late, now)
         if len(batcher) > backlog:
             batch = closed(batcher, now, BUSY)
             assert batch is not None
             assert batch.closed_by is ClosedBy.FULL
     del late, batch
-    assert items_alive() - before == len(batcher)
+    assert sum(each() is not None for each in held) == len(batcher)
 
 
 # -- full by the size that suffices ----------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.bucket import Bucket, BucketTable
+from pipeline.bucket import MAX_KNOWN, Bucket, BucketTable
 from pipeline.letterbox import letterbox
 
 P480 = Bucket("480p", 500_000, 256, 448, 16)
@@ -83,3 +83,10 @@ def test_needs_buckets_with_names_of_their_own() -> None:
         BucketTable([])
     with pytest.raises(ValueError, match="unique"):
         BucketTable([P480, Bucket("480p", 1, 32, 32, 1)])
+
+
+def test_a_size_that_is_remembered_keeps_its_bucket_and_geometry() -> None:
+    table = BucketTable([Bucket("wide", 10**9, 64, 96, 1), Bucket("tall", 10**9, 96, 64, 1)])
+    sizes = [(width, 200) for width in range(1, MAX_KNOWN + 50)]
+    first = [table.choose(*size) for size in sizes]
+    assert [table.choose(*size) for size in sizes] == first

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pipeline.bucket import Bucket
 from pipeline.item import Coordinates, Item
@@ -62,10 +63,8 @@ def test_an_entry_says_where_when_and_whether_it_hung(journal: Journal) -> None:
 def test_the_largest_batch_with_the_longest_names_and_numbers_fits(journal: Journal) -> None:
     bucket = Bucket("b", 1 << 40, 32, 32, 1024)
     large = [an_item(bucket=bucket, seq=2**63 - 1 - n, partition=2**31 - 1) for n in range(1024)]
-    for item in large:
-        object.__setattr__(
-            item, "coordinates", Coordinates("t" * 249, 2**31 - 1, item.coordinates.offset)
-        )
+    places = [Coordinates("t" * 249, 2**31 - 1, item.coordinates.offset) for item in large]
+    large = [replace(item, coordinates=at) for item, at in zip(large, places, strict=True)]
     journal.enter(Stage.INFER, large)
     assert read_journal(journal.path)[0].records == tuple(item.coordinates for item in large)
     more = [an_item(seq=2**63 - 1 - n, partition=2**31 - 1) for n in range(3 * 1024)]

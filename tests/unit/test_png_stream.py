@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pipeline import png_stream
 from pipeline.item import Header, Item
