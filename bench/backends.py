@@ -248,7 +248,7 @@ def processor() -> str:
     return ", ".join(name for name in known if f" {name}" in flags)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write; 1 when a backend breaks its limits."""
     parser = argparse.ArgumentParser(description="Model backends side by side.")
     parser.add_argument("--model", type=Path, default=DEMO_WEIGHTS)
@@ -258,7 +258,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--scenes", type=int, default=16, help="of each shape")
     parser.add_argument("--out", type=Path, default=Path("out/backends"), help="JSON and PNG")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     good, results = True, dict[str, Any]()
     sets = {bucket: shots(bucket, asked.scenes) for bucket in BUCKETS}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,102 @@
+"""The real worker, put together as `frameloom worker` does, until it has answered everything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+
+import msgspec
+
+from bench.contender import ContenderError, Meter, Order, Spent
+from bench.kafka_load import kafka_settings
+from pipeline import metrics as m
+from schemas.settings import (
+    HttpSettings,
+    LifecycleSettings,
+    LogSettings,
+    RouteSettings,
+    Settings,
+)
+from workers.detect import machinery_of
+from workers.lanes import Loaded
+from workers.lifecycle import WorkerState
+from workers.logs import configure, get_log
+from workers.safety import Safety
+from workers.worker import Worker
+
+LOOK_S = 0.02
+"""Looking costs the process some 50 µs."""
+DEADLINE_S = 280.0
+
+
+def settings_of(order: Order, route: RouteSettings) -> Settings:
+    """The worker's settings for one round; what is not said here is as anybody's."""
+    return Settings(
+        kafka=kafka_settings(order.bootstrap, order.group),
+        routes=[
+            RouteSettings(
+                input=order.input, output=order.output, dead_letter=order.dead_letter,
+                model=route.model, backend=route.backend, buckets=route.buckets,
+            )
+        ],
+        http=HttpSettings(enabled=False),
+        log=LogSettings(level="warning"),
+    )  # fmt: skip
+
+
+async def worker_round(
+    settings: Settings, load: Callable[[Settings], Loaded], frames: int
+) -> Spent:
+    """Run a worker until it has answered so many frames, then drain it.
+
+    Raises:
+        ContenderError: it ended before, answered with dead letters, or took too long.
+    """
+    configure(settings.log)
+    log = get_log("frameloom.bench")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = msgspec.structs.replace(
+            settings, lifecycle=LifecycleSettings(journal_dir=folder)
+        )
+        safety = Safety(settings, log, os._exit)
+        loaded = load(settings)
+        worker = Worker(settings, lambda: machinery_of(settings, loaded, safety))
+        running = asyncio.ensure_future(worker.run())
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await _until(running, lambda: worker.state is WorkerState.RUNNING)
+                meter = Meter()
+                await _until(running, lambda: bool(worker.assigned))
+                meter.first()
+                await _reach(running, worker, m.ANSWERED, frames)
+                spent = meter.spent(frames, _batches(worker))
+        finally:
+            worker.request_stop()
+            await running
+            safety.close()
+    return spent
+
+
+def _batches(worker: Worker) -> str:
+    batches = worker.metrics.total(m.BATCHES)
+    return f"{worker.metrics.total(m.ANSWERED) / batches:.1f} frames a batch" if batches else ""
+
+
+async def _reach(
+    running: asyncio.Future[int], worker: Worker, metric: m.Metric, count: int
+) -> None:
+    def reached() -> bool:
+        if worker.metrics.total(m.DEAD_LETTERED):
+            raise ContenderError("the worker answered with dead letters")
+        return worker.metrics.total(metric) >= count
+
+    await _until(running, reached)
+
+
+async def _until(running: asyncio.Future[int], happened: Callable[[], bool]) -> None:
+    while not happened():
+        if running.done():
+            raise ContenderError(f"the worker ended with {running.result()}")
+        await asyncio.sleep(LOOK_S)

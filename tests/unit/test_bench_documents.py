@@ -1,0 +1,127 @@
+"""What the benches make of their figures: rows of one shape, goals judged, files written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from bench import ceiling, overhead, overlap, peers
+from bench.contender import Meter, Spent
+from bench.cpu_rig import EngineRun
+from bench.report import Bars, Document, Goal, machine, median, show, spread, write
+
+ABOUT = machine()
+
+
+def spent(cpu_s: float, wall_s: float = 2.0, frames: int = 10) -> Spent:
+    return Spent(frames=frames, cpu_s=cpu_s, wall_s=wall_s, note="a note")
+
+
+def of_overhead() -> Document:
+    found = {20: {"worker": [spent(3.0), spent(2.0)], "bare": [spent(1.0), spent(1.0)]}}
+    return overhead.document(overhead.Options("b", sizes=(20,)), ABOUT, found)
+
+
+def of_ceiling() -> Document:
+    walls = {"ingest": 0.1, "decode": 1.0, "model": 3.0, "engine": 4.0, "end to end": 5.0}
+    found = {part: [spent(wall, wall)] for part, wall in walls.items()}
+    return ceiling.document(ceiling.Options("b"), ABOUT, found)
+
+
+def of_peers() -> Document:
+    walls = dict(zip((*peers.PEERS, *peers.OURS), (4.0, 3.0, 2.0, 1.0), strict=True))
+    found = {name: [spent(wall, wall)] for name, wall in walls.items()}
+    return peers.document(peers.Options("b"), ABOUT, found, (10, 9, 0.99))
+
+
+def of_overlap() -> Document:
+    run = EngineRun(8, 1.0, 0.5, 0.9, 0.8, 0.1, 2)
+    found = {"scripted, slots 1": [run], "scripted, slots 2": [run]}
+    return overlap.document(overlap.Options(), ABOUT, found, "torch")
+
+
+MADE = {
+    document.bench: document for document in (of_overhead(), of_ceiling(), of_peers(), of_overlap())
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_row_has_the_same_columns_and_every_bar_its_group(name: str) -> None:
+    document = MADE[name]
+    assert {tuple(row) for row in document.rows} == {tuple(document.rows[0])}
+    for heights in document.bars.series.values():
+        assert len(heights) == len(document.bars.groups)
+    assert "bootstrap" not in document.plan
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_document_is_written_and_shown(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = MADE[name]
+    show(document)
+    printed = capsys.readouterr().out
+    assert all(goal.name in printed for goal in document.goals)
+    write(document, tmp_path / "new" / "figures.json", None)
+    content = json.loads((tmp_path / "new" / "figures.json").read_text())
+    assert content["bench"] == name
+    assert content["rows"] == document.rows
+    assert content["machine"]["cores"] >= 1
+
+
+def test_the_ratio_is_the_median_of_neighbouring_rounds() -> None:
+    (goal,) = MADE["overhead"].goals
+    assert (goal.value, goal.met) == (2.5, False)
+
+
+def test_the_ceilings_are_held_against_the_whole_way() -> None:
+    whole, by_cpu, lowest, parts = MADE["ceiling"].goals
+    assert (whole.value, by_cpu.value) == (0.8, 0.8)
+    assert lowest.value == 0.6, "the model's is the lowest"
+    assert parts.value == pytest.approx(4.1 / 5.0)
+
+
+def test_peers_are_compared_with_both_loops_and_box_by_box() -> None:
+    values = {goal.name: goal.value for goal in MADE["peers"].goals}
+    assert values["frameloom, same shapes / per frame loop, frames per second"] == 2.0
+    assert values["frameloom, default / per poll loop, frames per second"] == 3.0
+    assert values["boxes found alike (9 of 10)"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("value", "at_most", "met"), [(1.4, True, True), (1.6, True, False), (1.6, False, True)]
+)
+def test_a_goal_is_a_floor_or_a_ceiling(value: float, *, at_most: bool, met: bool) -> None:
+    assert Goal(name="x", value=value, goal=1.5, at_most=at_most).met is met
+
+
+def test_a_plot_is_drawn_with_gaps_where_there_is_no_figure(tmp_path: Path) -> None:
+    bars = Bars(title="t", axis="ms", groups=["a", "b"], series={"x": [1.0, None], "y": [2.0, 3.0]})
+    document = Document(bench="t", machine={}, plan={}, rows=[], goals=[], bars=bars)
+    write(document, None, tmp_path / "t.png")
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_repeats_are_summed_up() -> None:
+    assert median([1.0, 9.0, 2.0]) == 2.0
+    assert spread([1.0, 9.0, 2.0]) == "1 to 9"
+
+
+def test_a_meter_counts_this_process_alone() -> None:
+    meter = Meter()
+    meter.first()
+    found = meter.spent(5, "n")
+    assert (found.frames, found.note) == (5, "n")
+    assert 0.0 <= found.cpu_s < 5.0
+    assert "MainThread" in found.threads
+
+
+@pytest.mark.parametrize("bench", [ceiling, overhead, overlap, peers])
+def test_every_bench_explains_itself(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["--help"])
+    assert ended.value.code == 0
+    assert "--json" in capsys.readouterr().out

@@ -1,0 +1,99 @@
+"""What the benches are made of: mixed streams, engines on memory, boxes compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from bench.ceiling import _batches
+from bench.cpu_rig import items_of, run_engine
+from bench.decode import Options as DecodeOptions
+from bench.decode import measure as measure_decoders
+from bench.mixed_streams import KINDS, Kind, mixed_loads
+from bench.noop_lane import noop_lane
+from bench.overhead import Options, loads, picture
+from bench.overlap import Options as OverlapOptions
+from bench.overlap import measure as measure_overlap
+from bench.same_boxes import Box, agree
+from pipeline.bucket import Bucket
+from schemas.settings import Settings
+
+TINY = (Kind("fast", 64, 48, 15.0, 2), Kind("slow", 96, 64, 5.0, 1))
+ONE = [Bucket("one", 50_000_000, 32, 32, 4)]
+BOX: Box = (0.0, 0.0, 10.0, 10.0, 0.9, 1)
+
+
+def test_streams_come_in_the_order_and_the_proportions_of_their_rates() -> None:
+    counts = Counter(load.key for load in mixed_loads(40, TINY))
+    assert counts == {b"fast": 30, b"slow": 10}
+    items = items_of(mixed_loads(8, TINY), ONE)
+    times = [item.frame.captured_at_us for item in items]
+    assert times == sorted(times)
+    assert all(item.frame.ttl_ms is None for item in items)
+
+
+def test_the_mix_is_the_demos() -> None:
+    sizes = {(kind.width, kind.height) for kind in KINDS}
+    assert {(854, 480), (1920, 1080), (3840, 2160), (1080, 1920)} <= sizes
+
+
+def test_an_engine_answers_everything_from_memory() -> None:
+    items = items_of(mixed_loads(10, TINY), ONE)
+    run = run_engine(Settings(), noop_lane(), items, slots=2)
+    assert run.frames == 10
+    assert run.batches >= 3
+    assert run.longest_s <= run.stages_s
+
+
+def test_batches_are_full_where_there_is_enough() -> None:
+    items = items_of(mixed_loads(10, TINY), ONE)
+    assert [len(batch) for batch in _batches(items)] == [4, 4, 2]
+
+
+def test_waiting_stages_overlap_with_two_slots_and_hardly_with_one() -> None:
+    """Not by how much: that is the bench's own business."""
+    document = measure_overlap(OverlapOptions(frames=8, repeats=1, real=False, scripted=32))
+    rows = {str(row["case"]): row for row in document.rows}
+    one, two = rows["scripted, slots 1"], rows["scripted, slots 2"]
+    assert isinstance(one["sum/makespan"], float)
+    assert isinstance(two["sum/makespan"], float)
+    assert one["sum/makespan"] < two["sum/makespan"]
+
+
+def test_decoders_are_measured_by_format() -> None:
+    options = DecodeOptions(rounds=1, formats=("jpeg", "bmp"), widths=(854,))
+    jpeg, bmp = measure_decoders(options).rows
+    assert (jpeg["format"], bmp["format"]) == ("jpeg", "bmp")
+    assert isinstance(jpeg["opencv"], float)
+    assert bmp["dali"] is None, "it is left to OpenCV"
+
+
+@pytest.mark.parametrize("kib", [20, 100])
+def test_records_have_about_the_size_asked_for(kib: int) -> None:
+    assert 0.9 * kib < len(picture(kib)) / 1024 < 1.1 * kib
+
+
+def test_rounds_of_large_records_are_shorter() -> None:
+    options = Options("b", frames=4_000)
+    assert options.count(20) == 4_000
+    assert options.count(1_000) == 307
+    assert len(loads(20, 3)) == 3
+
+
+def test_boxes_agree_one_to_one() -> None:
+    moved: Box = (0.1, 0.0, 10.0, 10.0, 0.8, 1)
+    other_class: Box = (0.0, 0.0, 10.0, 10.0, 0.9, 2)
+    frame = ("cam", 1)
+    found, both, least = agree({frame: [BOX]}, {frame: [moved]}, 0.25)
+    assert (found, both) == (1, 1)
+    assert 0.98 < least < 1.0
+    assert agree({frame: [BOX]}, {frame: [other_class]}, 0.25)[:2] == (2, 0)
+    assert agree({frame: [BOX]}, {}, 0.25)[:2] == (1, 0)
+    assert agree({frame: [BOX]}, {frame: [BOX, BOX]}, 0.25)[:2] == (2, 1)
+    assert agree({}, {}, 0.25) == (0, 0, 1.0)
+
+
+def test_a_box_that_only_rounding_decides_about_counts_for_neither() -> None:
+    faint: Box = (0.0, 0.0, 10.0, 10.0, 0.2505, 1)
+    assert agree({("cam", 1): [faint]}, {}, 0.25)[:2] == (0, 0)
