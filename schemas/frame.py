@@ -70,7 +70,7 @@ Seq = Annotated[int, msgspec.Meta(ge=0, extra_json_schema={"maximum": MAX_SEQ})]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Side = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 UnixMicros = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-FramesPerSecond = Annotated[float, msgspec.Meta(gt=0, le=1_000)]
+FramesPerSecond = Annotated[float, msgspec.Meta(gt=0.0, le=1_000.0)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 EncodingName = Annotated[
     str, msgspec.Meta(extra_json_schema={"enum": [encoding.value for encoding in Encoding]})

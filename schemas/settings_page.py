@@ -179,8 +179,8 @@ def _comment(lines: list[str], number: int) -> str:
 def _kind(annotation: Any) -> str:
     bare, metas = _parts(annotation)
     if get_origin(bare) in (Union, types.UnionType):
-        inner = [part for part in get_args(bare) if part is not types.NoneType]
-        return f"{_kind(inner[0])}, or null"
+        inner = [_kind(part) for part in get_args(bare) if part is not types.NoneType]
+        return ", or ".join([*inner, *["null"] * (types.NoneType in get_args(bare))])
     if get_origin(bare) is Literal:
         return " \\| ".join(f"`{choice}`" for choice in get_args(bare))
     if get_origin(bare) is list:

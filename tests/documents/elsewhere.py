@@ -44,6 +44,8 @@ LIST = [
     Elsewhere(r"\bframeloom export\b", "takes half a minute", "tests/contract/test_cli_export.py"),
     Elsewhere(r"\bworker\b.*--devices\b", "starts a worker per device",
               "tests/integration/test_fleet.py"),
+    Elsewhere(r"\bframeloom bench\b", "measures, and its figures want an idle machine",
+              "tests/unit/test_bench_surface.py"),
     Elsewhere(r"^kafka-consumer-groups\.sh\b", "Apache Kafka's own tool, which moves offsets",
               "docs/operating.md"),
 ]  # fmt: skip

@@ -39,6 +39,7 @@ def test_every_key_has_a_row_with_a_type_and_an_explanation() -> None:
         ("kafka.isolation_level", "`read_uncommitted` \\| `read_committed`"),
         ("routes.0.classes", "list of integer, at least 0, or null"),
         ("routes.0.segment_sample_fps", "number, above 0 to 1000, or null"),
+        ("routes.0.buckets.0.max_batch", "integer, 1 to 1024, or `auto`"),
         ("routes.0.buckets.0.height", "integer, 32 to 8192 in steps of 32"),
         ("window.intervals", "number, 1 to 5"),
         ("window.idle_launch", "true or false"),
