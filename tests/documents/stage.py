@@ -83,6 +83,7 @@ class Stage:
             "PYTHONPATH": str(ROOT),
             "FRAMELOOM__KAFKA__BOOTSTRAP_SERVERS": self.bootstrap,
             "FRAMELOOM__ROUTES__0__BACKEND": "torch",
+            "FRAMELOOM__DEVICE__CALIBRATE": "off",
             "COLUMNS": "200",
         }
 
