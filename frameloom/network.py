@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Self
 import av
 import av.error
 from av.container import InputContainer
+from av.format import Flags
 from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -70,6 +72,9 @@ class NetworkConnection:
         self._stream: VideoStream = self._container.streams.video[0]
         self._stream.thread_type = "SLICE"  # frame threads would hold frames back
         self._camera: tuple[int, int] | None = None
+        # MJPEG over HTTP and raw H.264 carry no times. FFmpeg makes some up, 25 a second whatever
+        # the camera's rate, and they would run away from the clock.
+        self._untimed = bool(self._container.format.flags & Flags.no_timestamps.value)
 
     def __enter__(self) -> Self:
         return self
@@ -95,6 +100,8 @@ class NetworkConnection:
     @property
     def interval_us(self) -> int | None:
         """The time between frames that the source declares, microseconds, or None."""
+        if self._untimed:
+            return None
         rate = self._stream.average_rate or self._stream.guessed_rate
         return round(1e6 / rate) if rate and 0 < rate <= 1000 else None
 
@@ -136,7 +143,7 @@ class NetworkConnection:
         as_they_are = self._stream.codec_context.name == "mjpeg" and not decoded
         for packet in self.packets():
             if as_they_are and _HUFFMAN_TABLE in (data := bytes(packet)):
-                stamp_us = self.micros(packet.pts)
+                stamp_us = self._stamp_us(packet.pts)
                 yield Captured(data, stamp_us, self.camera_us(packet.pts), len(data))
                 continue
             try:
@@ -165,7 +172,11 @@ class NetworkConnection:
         nbytes = sum(plane.buffer_size for plane in frame.planes)
         # An RTSP connection's first frame has no time of its own; when it was decoded is near.
         stamp = frame.pts if frame.pts is not None else frame.dts
-        return Captured(frame, self.micros(stamp), self.camera_us(stamp), nbytes)
+        return Captured(frame, self._stamp_us(stamp), self.camera_us(stamp), nbytes)
+
+    def _stamp_us(self, stamp: int | None) -> int | None:
+        """When a picture was captured, on the source's clock; without one, when it arrived."""
+        return time.monotonic_ns() // 1000 if self._untimed else self.micros(stamp)
 
     def _look_at_clock(self, packet: Packet[VideoStream]) -> None:
         """Keep the latest pair of times: FFmpeg ties RTP times to RTCP's sender reports."""

@@ -131,6 +131,16 @@ async def test_mjpeg_goes_out_byte_by_byte_and_a_hang_up_is_mended() -> None:
     assert taken.count_of(LiveState.LIVE) >= 3
 
 
+async def test_mjpeg_carries_no_times_and_none_are_made_up() -> None:
+    pictures = [jpeg(picture(48, 32, seed=i)) for i in range(3)]
+    began_us = time.time_ns() // 1000
+    with mjpeg_camera(MjpegCamera(pictures, fps=10.0)) as camera:
+        taken = await take(camera.url, lambda t: len(t.frames) >= 10)
+    assert {frame.interval_us for frame in taken.frames} == {None}
+    # It waited nine times before it sent the last one.
+    assert (taken.frames[-1].captured_at_us or 0) - began_us >= 850_000
+
+
 async def test_a_slow_taker_loses_the_oldest_and_they_are_counted() -> None:
     with mjpeg_camera(MjpegCamera([jpeg(picture(48, 32))], fps=200.0)) as camera:
         taken = await take(camera.url, lambda t: len(t.frames) >= 15, buffer=2, slowly_s=0.05)
