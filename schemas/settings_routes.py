@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.frame import FramesPerSecond
 from schemas.settings_types import (
     BucketSide,
     Count,
@@ -126,7 +127,7 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     classes: Annotated[list[Count], Meta(min_length=1)] | None = None
     sample_every: Positive = 1
     segment_sample_every: Positive = 1
-    segment_sample_fps: Annotated[float, Meta(gt=0.0, le=1_000.0)] | None = None
+    segment_sample_fps: FramesPerSecond | None = None
     buckets: Annotated[list[BucketSettings], Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: list(DEFAULT_BUCKETS)
     )

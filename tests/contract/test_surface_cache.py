@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipeline import surface_cache
 from pipeline.bucket import Bucket
@@ -124,8 +125,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_run_without_memory_says_so_and_leaves_nothing() -> None:
     def refuse(levels: list[int]) -> None:
-        import torch  # noqa: PLC0415
-
         raise torch.OutOfMemoryError
 
     model = FakeModel()

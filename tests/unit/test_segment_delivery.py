@@ -210,8 +210,8 @@ def test_only_the_first_segment_goes_on_without_credits_and_one_frame_at_a_time(
 def test_a_segment_that_is_not_read_yet_does_not_keep_the_right_from_those_that_are() -> None:
     """It was claimed and is fetched last, and may wait for a place that the other one has."""
     office = an_office(unit=OrderUnit.PARTITION)
-    office.delivery.take(P0, [a_segment_record(0)])  # type: ignore[list-item]
-    office.delivery.take(P1, [a_segment_record(0, partition=1)])  # type: ignore[list-item]
+    office.delivery.take(P0, [a_segment_record(0)])
+    office.delivery.take(P1, [a_segment_record(0, partition=1)])
     _, read = office.segments
     decode(office, read, 0)
     office.finish(*office.items)
@@ -222,7 +222,7 @@ def test_a_segment_that_is_not_read_yet_does_not_keep_the_right_from_those_that_
 
 def test_what_waits_behind_a_segment_holds_its_bytes() -> None:
     office = an_office()
-    office.delivery.take(P0, [a_segment_record(0), a_record(1), a_record(2)])  # type: ignore[list-item]
+    office.delivery.take(P0, [a_segment_record(0), a_record(1), a_record(2)])
     behind = 2 * len(a_record(1).value or b"")
     alone = an_office()
     segment = opened(alone)
