@@ -11,6 +11,7 @@ import pytest
 
 from frameloom.cli import main
 from frameloom.dlq import DeadLetter, read_dead_letter
+from frameloom.reader import TopicReader
 from schemas.record import RawRecord
 from tests.integration.kit import (
     Bench,
@@ -22,7 +23,14 @@ from tests.integration.kit import (
     fake_machinery,
     running,
 )
-from workers.kafka_clients import Record, TopicSpec, create_topics, make_producer, start_client
+from workers.kafka_clients import (
+    Record,
+    TopicPartition,
+    TopicSpec,
+    create_topics,
+    make_producer,
+    start_client,
+)
 from workers.kafka_clients import stop_client as stop
 from workers.worker import Worker
 
@@ -165,6 +173,19 @@ def test_a_record_that_was_dead_lettered_twice_is_replayed_once(
     bench = with_letters(broker, unique, Letter(0), Letter(0), Letter(1))
 
     assert ask(bench).letters == [0, 2]
+
+
+def test_letters_that_came_back_meanwhile_are_left(
+    broker: str, unique: Unique, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = with_letters(broker, unique, Letter(3), Letter(4), Letter(9, attempts=2))
+
+    async def before_the_last(_reader: TopicReader) -> dict[TopicPartition, int]:
+        return {TopicPartition(bench.route.dead_letter, 0): 2}
+
+    # The third arrives after the end was looked up, and is read together with the others.
+    monkeypatch.setattr(TopicReader, "_ends", before_the_last)
+    assert ask(bench).letters == [0, 1]
 
 
 def test_a_record_goes_back_to_its_partition_with_and_without_a_key(
