@@ -63,6 +63,8 @@ ENOUGH_LOOKS = 6
 OBJECTS_SLACK, RSS_SLACK_MIB = 1_000, 6.0
 """What counts as noise at any length."""
 SHARE_SLACK = 0.02
+OBJECTS_PER_ITEM = 40
+"""About what a record in flight is made of, at most. How many there are goes up and down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,9 @@ def judge(looks: Sequence[Look]) -> Verdict:
     objects = statistics.median(look.objects for look in middle)
     rss = statistics.median(look.rss_mib for look in middle)
     more = statistics.median(look.objects for look in last) - objects
+    inside = statistics.median(look.in_flight for look in middle)
+    more_inside = statistics.median(look.in_flight for look in last) - inside
+    more -= OBJECTS_PER_ITEM * max(0.0, more_inside)
     more_mib = statistics.median(look.rss_mib for look in last) - rss
     return Verdict(
         max(0, round(more - OBJECTS_SLACK - SHARE_SLACK * objects)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,13 @@ def test_so_is_memory_that_no_object_shows() -> None:
 def test_what_grows_during_warm_up_only_is_none() -> None:
     rising = looks(500.0)[:20]
     assert not judge(rising + [rising[-1]] * 40).leaks
+
+
+def test_more_records_in_flight_are_more_objects_and_no_leak() -> None:
+    few = [replace(look, in_flight=100) for look in looks(0.0)[:40]]
+    many = [replace(look, in_flight=300, objects=look.objects + 5_000) for look in looks(0.0)[40:]]
+    assert not judge(few + many).leaks
+    assert judge(few + [replace(look, in_flight=100) for look in many]).leaks
 
 
 def test_a_few_looks_say_nothing() -> None:
