@@ -37,6 +37,8 @@ LIST = [
     Elsewhere(r"^make (test|check|fmt)\b", "is what runs this", "Makefile"),
     Elsewhere(r"^make drill\b", "a quarter of an hour", "tests/scenario/test_scenarios.py"),
     Elsewhere(r"\bbench\.gpu_check\b", "needs a GPU", "tests/unit/test_gpu_check.py"),
+    Elsewhere(r"\bframeloom bench (ceiling|overlap|overhead|decode|peers|backends)\b",
+              "measures for minutes", "tests/unit/test_cli_bench.py"),
     Elsewhere(r"^pip ", "fetches packages", "Makefile"),
     Elsewhere(r"\bbench\.(train|calibrate|eval)_demo_model\b", "trains, or measures, for minutes",
               "tests/contract/test_demo_model.py"),
