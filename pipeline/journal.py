@@ -108,8 +108,14 @@ class Journal:
         self.path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.ftruncate(descriptor, _SIZE)
+            # Written, not a hole: on a full disk that is an error here, where touching a page that
+            # the disk cannot give would be a SIGBUS.
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(bytes(_SIZE))
             self._map = mmap.mmap(descriptor, _SIZE)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
         finally:
             os.close(descriptor)
         self._map[: _HEADER.size] = _HEADER.pack(MAGIC, VERSION, os.getpid())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -120,6 +121,24 @@ def test_what_is_no_journal_says_nothing(tmp_path: Path, content: bytes) -> None
     path = tmp_path / "x.journal"
     path.write_bytes(content)
     assert read_journal(path) == []
+
+
+def test_a_full_disk_is_met_when_the_journal_is_made(journal: Journal) -> None:
+    seen = journal.path.stat()
+    assert seen.st_blocks * 512 >= seen.st_size, "a hole would be filled, or not, inside a batch"
+
+
+def test_what_cannot_be_written_is_an_error_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> object:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("builtins.open", full)
+    with pytest.raises(OSError, match="No space left"):
+        Journal(tmp_path / "one.journal")
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_processes_never_share_a_file(journal: Journal) -> None:
