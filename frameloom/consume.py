@@ -69,11 +69,13 @@ def _read(record: RawRecord) -> ResultMessage | Unreadable:
 class Annotator:
     """Writes each answered frame with its detections drawn, as `STREAM-SEQ.jpg`.
 
-    The frame is fetched by the coordinates in its result.
+    The frame is fetched by the coordinates in its result. A second frame of the same name (its
+    producer began anew at 0, or the ids of two streams look alike as file names) has its
+    coordinates in its own: `STREAM-SEQ-TOPIC-PARTITION-OFFSET.jpg`.
 
     Args:
         fetcher: entered.
-        folder: exists; files of the same name are replaced.
+        folder: exists; files of earlier runs that have the same name are replaced.
         limits: for reading the frames.
     """
 
@@ -81,6 +83,8 @@ class Annotator:
         self._fetcher = fetcher
         self._folder = folder
         self._limits = limits
+        # Small beside the files: some hundred bytes for each.
+        self._drawn: dict[str, Coordinates] = {}
 
     async def write(self, result: ResultMessage) -> Path | str:
         """The file written, or in one line why there is none. Only `ok` results have pictures.
@@ -102,12 +106,18 @@ class Annotator:
         done, data = cv2.imencode(".jpg", drawn, [cv2.IMWRITE_JPEG_QUALITY, 92])
         if not done:
             return "the drawing cannot be encoded"
-        path = self._folder / f"{file_stem(result.stream_id)}-{result.seq:08d}.jpg"
+        path = self._folder / self._name(result, source)
         try:
             path.write_bytes(data.tobytes())
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from error
         return path
+
+    def _name(self, result: ResultMessage, source: Coordinates) -> str:
+        stem = f"{file_stem(result.stream_id)}-{result.seq:08d}"
+        if self._drawn.setdefault(stem, source) != source:
+            stem = f"{stem}-{source.topic}-{source.partition}-{source.offset}"
+        return f"{stem}.jpg"
 
     def _picture(self, frame: FrameMessage, result: ResultMessage) -> Picture:
         if frame.encoding in SEGMENT_ENCODINGS:

@@ -230,6 +230,25 @@ def test_drawing_fetches_the_very_frame(
     assert abs(int(drawn[-3, -3].mean()) - 200) < 12
 
 
+def test_two_frames_of_one_name_are_both_drawn(
+    broker: str, frames: str, detections: str, tmp_path: Path
+) -> None:
+    wide, tall = (a_frame(0, oriented(picture(*size), Encoding.JPEG, 1)) for size in
+                  ((60, 40), (40, 60)))  # fmt: skip
+    first, second = send(broker, frames, wide, tall)
+    once = a_result(0, Source(frames, 0, first))
+    # An answer that comes twice is one frame still.
+    send(broker, detections, once, a_result(0, Source(frames, 0, second), size=(40, 60)), once)
+    arguments = ["consume", "-t", detections, "-b", broker, "--from-start", "--count", "3"]
+    assert main([*arguments, "--draw", str(tmp_path)]) == 0
+    drawn = {path.name: cv2.imread(str(path)) for path in tmp_path.iterdir()}
+    shapes = {name: None if pixels is None else pixels.shape for name, pixels in drawn.items()}
+    assert shapes == {
+        "cam-00000000.jpg": (40, 60, 3),
+        f"cam-00000000-{frames}-0-{second}.jpg": (60, 40, 3),
+    }
+
+
 def test_a_frame_that_is_gone_is_a_note_and_not_a_failure(
     broker: str, frames: str, detections: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,6 +324,17 @@ def test_one_dead_letter_is_shown_and_saved(
     assert "why [bold]0[/bold]" in said
     assert main(["dlq", "show", f"{dead_letters}/0/2", "-b", broker, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["letter"]["nbytes"] == 600
+
+
+def test_what_a_producer_chose_makes_no_lines_of_its_own(
+    broker: str, unique: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = unique("dlq")
+    send(broker, topic, Record(b"cam\nreason: none", b"value", (("trace", b"a\nkey: b"),)))
+    assert main(["dlq", "show", f"{topic}/0/0", "-b", broker]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert r"key: cam\nreason: none" in lines
+    assert r"header trace: a\nkey: b" in lines
 
 
 def test_a_dead_letter_that_is_not_there_fails(
