@@ -104,7 +104,7 @@ def show(
     for name, text in record.headers:
         if not name.startswith("fl-"):
             shown = text.decode("utf-8", "replace")
-            out.print(f"header {name}: {shown}", markup=False, soft_wrap=True)
+            out.print(printable(f"header {name}: {shown}"), markup=False, soft_wrap=True)
     out.print(hexdump(data, _DUMP_BYTES) or "(no value)", markup=False, soft_wrap=True)
 
 
@@ -176,4 +176,4 @@ def _print_letter(letter: DeadLetter) -> None:
         "bytes": str(letter.nbytes),
     }
     for name, text in lines.items():
-        out.print(f"{name}: {text}", markup=False, soft_wrap=True)
+        out.print(printable(f"{name}: {text}"), markup=False, soft_wrap=True)

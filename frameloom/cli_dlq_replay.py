@@ -16,7 +16,7 @@ from frameloom.cli_dlq_options import (
     letter_topics,
 )
 from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
-from frameloom.console import EXIT_FAILED, err, out, print_json, run, settings_of
+from frameloom.console import EXIT_FAILED, err, out, print_json, printable, run, settings_of
 
 if TYPE_CHECKING:
     from frameloom.dlq_replay import Replay, ReplayPlan
@@ -67,7 +67,10 @@ def replay(
     finally:
         # Also when the broker goes away half-way: what was sent was sent.
         tally.close()
-    if tally.failed or (source is not None and not tally.done):
+    missing = source is not None and not tally.done and not tally.failed
+    if missing:
+        err.print(f"no dead letter that is chosen comes from {source}", style="red", markup=False)
+    if tally.failed or missing:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -112,7 +115,7 @@ class _Tally:
             )
             return
         fate = f"not sent: {each.failure}" if each.failure else f"-> {each.target}"
-        line = f"{where}  {letter.key}  {letter.reason}  {fate}"
+        line = printable(f"{where}  {letter.key}  {letter.reason}  {fate}")
         out.print(line, style="red" if each.failure else None, markup=False, soft_wrap=True)
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ def picture_of(record: RawRecord) -> bytes:
             return msgspec.msgpack.decode(value, type=_Keyed).data
         if JSON_OBJECT.match(value):
             return msgspec.json.decode(value, type=_Keyed).data
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PictureError(f"no picture can be read from this record: {error}") from error
     raise PictureError("this record is neither a picture nor an envelope around one")
 

@@ -235,7 +235,9 @@ def test_a_record_over_the_limit_fails_alone(
 def test_the_one_that_was_asked_for_must_be_there(broker: str, unique: Unique, ask: Ask) -> None:
     bench = with_letters(broker, unique, Letter(0))
 
-    assert ask(bench, "--source", f"{bench.route.input}/0/77").code == 1
+    said = ask(bench, "--source", f"{bench.route.input}/0/77")
+    assert said.code == 1
+    assert f"comes from {bench.route.input}/0/77" in said.err
 
 
 def test_usage_errors_end_with_two(broker: str, unique: Unique, ask: Ask) -> None:

@@ -75,8 +75,12 @@ def test_the_picture_is_taken_out_of_whatever_form_it_has(value: bytes, picture:
 
 
 @pytest.mark.parametrize(
-    "value", [None, b"", b"no frame", b"\x81\xa1v\x01", b"\x81\xa4data\x05", b"{", b'{"data": "?"}']
-)
+    "value",
+    [
+        None, b"", b"no frame", b"\x81\xa1v\x01", b"\x81\xa4data\x05", b"{", b'{"data": "?"}',
+        b'{"a":' * 5_000, b"\x81\xa1a" * 5_000,
+    ],
+)  # fmt: skip
 def test_a_record_without_a_picture_says_so(value: bytes | None) -> None:
     with pytest.raises(PictureError, match="picture"):
         picture_of(a_letter(value=value))
