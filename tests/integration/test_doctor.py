@@ -54,7 +54,7 @@ async def test_what_we_create_is_well(real_kafka: str, unique: Unique) -> None:
     seen = await found(settings)
     assert ill(seen) == {}
     assert "Apache Kafka 4" in seen["broker"].found
-    assert "to be had" in seen["transactions"].found
+    assert "announced" in seen["transactions"].found
     assert seen["clock"].state is State.SKIPPED
     assert "--write" in seen["clock"].remedy
 
