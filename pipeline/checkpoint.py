@@ -112,7 +112,7 @@ def _read_network(file: Path) -> tasks.BaseModel:
         network = tasks.load_checkpoint(_plain_name(file))[0]
     except _LOAD_ERRORS as error:
         raise ConfigError(
-            f"model {file}: not a checkpoint that Ultralytics can load ({_first_line(error)})"
+            f"model {file}: not a checkpoint that Ultralytics can load ({_reason(error)})"
         ) from error
     if not isinstance(network, tasks.BaseModel):
         raise ConfigError(f"model {file}: {type(network).__name__} is no YOLO network")
@@ -162,6 +162,12 @@ def _check_labels(names: Any, classes: int, file: Path) -> dict[int, str]:
 def _digest(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _reason(error: BaseException) -> str:
+    """The error's first line, with its kind where that alone says little ("KeyError: 101")."""
+    said = _first_line(error)
+    return said if " " in said else f"{type(error).__name__}: {said}"
 
 
 def _first_line(error: BaseException) -> str:

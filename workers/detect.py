@@ -78,7 +78,9 @@ def _require_models(settings: Settings) -> None:
         path = Path(route.model)
         published = path.name.startswith("yolo") and path.parent.is_dir()
         if not path.exists() and not published:
-            raise ConfigError(f"routes.{route.name}.model = {route.model}: no such file")
+            # The default is below the repository, and a worker may be started anywhere.
+            where = "" if path.is_absolute() else f" in {Path.cwd()}"
+            raise ConfigError(f"routes.{route.name}.model = {route.model}: no such file{where}")
 
 
 def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machinery:

@@ -183,8 +183,11 @@ async def start_client(
             await client.start()
     except TimeoutError as error:
         await stop_client(client)
-        silence = TransientError(f"no Kafka broker answered at {where} in {timeout_s:g} s")
-        raise await why_refused(kafka) or silence from error
+        silence = f"no Kafka broker answered at {where} in {timeout_s:g} s"
+        if kafka.security_protocol != "PLAINTEXT":
+            # A listener that waits for another protocol need not hang up on ours.
+            silence += f"; is kafka.security_protocol = {kafka.security_protocol} its listener's?"
+        raise await why_refused(kafka) or TransientError(silence) from error
     except KafkaError as error:
         await stop_client(client)
         unreachable = TransientError(f"cannot reach a Kafka broker at {where}: {error}")

@@ -266,6 +266,13 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes)
         load(file)
 
 
+def test_an_error_that_says_little_says_its_kind(tmp_path: Path) -> None:
+    file = tmp_path / "page.pt"
+    file.write_bytes(b"hello")
+    with pytest.raises(ConfigError, match=r"\(KeyError: 101\)"):
+        load(file)
+
+
 @pytest.mark.parametrize(
     "value", [{"model": None}, {"weights": 1}, [1, 2], torch.zeros(3)], ids=str
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -52,6 +53,14 @@ async def test_what_the_producer_sends_a_consumer_without_group_reads(
         assert await stop_client(consumer)
 
     assert (record.key, len(record.value), list(record.headers)) == (b"k", 3_000_000, [("h", b"1")])
+
+
+async def test_a_silent_listener_brings_up_the_protocol_where_one_is_set() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        kafka = KafkaSettings(bootstrap_servers=where, security_protocol="SSL")
+        with pytest.raises(TransientError, match=f"answered at {where}.*security_protocol = SSL"):
+            await start_client(make_producer(kafka), kafka, timeout_s=0.5)
 
 
 async def test_an_unreachable_broker_is_transient_and_named() -> None:

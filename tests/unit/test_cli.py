@@ -169,6 +169,14 @@ def test_a_worker_says_what_is_wrong_before_it_loads_torch() -> None:
     assert "/nowhere.pem" in done.stderr
 
 
+def test_a_missing_model_is_named_with_the_folder_it_was_looked_for_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["worker", "--set", "http.enabled=false"]) == 2
+    assert f"frameloom-demo.pt: no such file in {tmp_path}" in capsys.readouterr().err
+
+
 def test_python_m_frameloom_is_the_same_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "frameloom", "nonsense"], capture_output=True, text=True, check=False
