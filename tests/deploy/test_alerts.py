@@ -54,6 +54,45 @@ tests:
             exp_annotations: {summary: "b holds 3 frames and answers none"}
 """
 
+# A single event of each kind after four minutes, and none before: its series begins with it.
+FIRST_EVENTS = """\
+rule_files: [alerts.yml]
+evaluation_interval: 30s
+tests:
+  - interval: 30s
+    input_series:
+      - series: 'frameloom_dead_lettered_total{instance="a",route="default",reason="crash"}'
+        values: '_x7 1x60'
+      - series: 'frameloom_dead_lettered_total{instance="a",route="default",reason="bad_header"}'
+        values: '_x7 1x60'
+      - series: 'frameloom_out_of_memory_total{instance="a",route="default",bucket="4k"}'
+        values: '_x7 1x60'
+      - series: 'frameloom_clock_skews_total{instance="a",route="default"}'
+        values: '_x7 1x60'
+    alert_rule_test:
+      - eval_time: 8m
+        alertname: FrameloomNativeCodeFails
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, route: default, reason: crash}
+            exp_annotations: {summary: "route default: dead letters of reason crash"}
+      - eval_time: 8m
+        alertname: FrameloomOutOfMemory
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, route: default, bucket: 4k}
+            exp_annotations: {summary: "route default: batches of 4k found no memory"}
+      - eval_time: 8m
+        alertname: FrameloomClockSkew
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, route: default}
+            exp_annotations: {summary: "route default: frames claim to be captured in the future"}
+      - eval_time: 25m
+        alertname: FrameloomNativeCodeFails
+      - eval_time: 25m
+        alertname: FrameloomOutOfMemory
+      - eval_time: 25m
+        alertname: FrameloomClockSkew
+"""
+
 
 def promtool(*arguments: str, folder: Path) -> None:
     assert PROMTOOL is not None
@@ -72,4 +111,10 @@ def test_a_device_that_is_down_or_answers_nothing_is_found_and_its_neighbour_is_
 ) -> None:
     shutil.copy(ALERTS, tmp_path / "alerts.yml")
     (tmp_path / "test.yml").write_text(SERIES)
+    promtool("test", "rules", "test.yml", folder=tmp_path)
+
+
+def test_the_first_event_of_its_kind_is_told_and_not_for_ever(tmp_path: Path) -> None:
+    shutil.copy(ALERTS, tmp_path / "alerts.yml")
+    (tmp_path / "test.yml").write_text(FIRST_EVENTS)
     promtool("test", "rules", "test.yml", folder=tmp_path)
