@@ -58,6 +58,7 @@ class NetworkConnection:
         if scheme.startswith("rtsp"):
             extra["rtsp_transport"] = options.rtsp_transport
         self._timeout_s = options.timeout_s
+        began = time.monotonic()
         try:
             self._container: InputContainer = av.open(
                 url, options=extra, timeout=(options.timeout_s, options.timeout_s)
@@ -65,7 +66,9 @@ class NetworkConnection:
         except _REFUSED as error:
             raise CaptureRefusedError(error.strerror or "credentials refused") from error
         except (av.error.FFmpegError, OSError, ValueError) as error:
-            raise CaptureError(self._why(error)) from error
+            # What is cut off in RTSP's first exchange passes for invalid data in FFmpeg.
+            silent = time.monotonic() - began >= options.timeout_s
+            raise CaptureError(self._silence if silent else self._why(error)) from error
         if not self._container.streams.video:
             self._container.close()
             raise CaptureError("it sends no video")
@@ -186,9 +189,13 @@ class NetworkConnection:
             if len(data) >= 8:
                 self._camera = (stamp_us, struct.unpack_from("=q", data)[0])
 
+    @property
+    def _silence(self) -> str:
+        return f"no answer in {self._timeout_s:g} s"
+
     def _why(self, error: BaseException) -> str:
         if isinstance(error, av.error.ExitError):
-            return f"no answer in {self._timeout_s:g} s"
+            return self._silence
         return masked(getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
 

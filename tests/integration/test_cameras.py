@@ -3,6 +3,7 @@ them. No broker."""
 
 from __future__ import annotations
 
+import socket
 import time
 from itertools import pairwise
 
@@ -129,6 +130,14 @@ async def test_mjpeg_goes_out_byte_by_byte_and_a_hang_up_is_mended() -> None:
         assert camera.connections >= 3
     assert {frame.data for frame in taken.frames} <= set(pictures)
     assert taken.count_of(LiveState.LIVE) >= 3
+
+
+async def test_a_camera_that_takes_the_connection_and_says_nothing_is_called_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"rtsp://127.0.0.1:{listener.getsockname()[1]}/stream1"
+        how = options(network=NetworkOptions(timeout_s=0.3), retries=0)
+        taken = await take(url, lambda _: False, how=how)
+    assert taken.states[-1] == (LiveState.ENDED, "given up after 1 tries: no answer in 0.3 s")
 
 
 async def test_mjpeg_carries_no_times_and_none_are_made_up() -> None:
