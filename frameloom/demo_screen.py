@@ -103,6 +103,12 @@ def _summary(report: Report, folder: Path) -> list[str]:
         f"({calibration.scale:.0%} of nominal), predicted busy "
         f"{calibration.predicted_busy:.0%}{busy}"
     )
+    late = sum(row.expired for row in report.streams)
+    if late > _WORTH_SAYING * balance.received:
+        lines.append(
+            f"[bold yellow]late[/]        {late} frames were answered expired: the machine had "
+            "less to give than while it was measured. Are other programs busy?"
+        )
     lines.append(f"[bold]model[/]       {calibration.model}, decoder {calibration.decoder}")
     lines.append(f"[bold]written[/]     {folder / 'contact-sheet.png'}, {folder / 'report.json'}")
     if report.failures:

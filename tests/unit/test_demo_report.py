@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from bench.scene_truth import Truth
+from frameloom import demo_screen
 from frameloom.demo_report import Evidence, Report, build_report
 from frameloom.demo_tally import Answer, Sent
 from schemas.result import ClosedBy, Detection, Status
@@ -170,3 +172,12 @@ def test_trouble_of_the_run_fails_it_too() -> None:
 def test_the_report_survives_json() -> None:
     made = report([sent(0)], [found(CAR)])
     assert msgspec.json.decode(msgspec.json.encode(made), type=Report) == made
+
+
+@pytest.mark.parametrize(("status", "said"), [(Status.OK, False), (Status.EXPIRED, True)])
+def test_the_screen_says_why_frames_came_too_late(
+    status: Status, said: bool, tmp_path: Path
+) -> None:
+    late = msgspec.structs.replace(a_result(0, batch=in_batch(1, 0)), status=status)
+    made = report([sent(0)], [answered(late)])
+    assert any("answered expired" in line for line in demo_screen._summary(made, tmp_path)) == said
