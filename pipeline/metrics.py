@@ -110,7 +110,11 @@ STAGE_SECONDS = _histogram(
 LAG_SECONDS = _gauge(
     "lag_seconds", ["route"], "Age of the latest frame at receipt, by capture time."
 )
-LAG_RECORDS = _gauge("lag_records", ["topic", "partition"], "Records between commit and log end.")
+LAG_RECORDS = _gauge(
+    "lag_records",
+    ["topic", "partition"],
+    "Records between commit and log end; asked for every 15 s or so.",
+)
 WATERMARK_LAG = _gauge(
     "watermark_lag_records", ["topic", "partition"], "Records received but not yet committable."
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections import Counter
 
 import msgspec
@@ -15,8 +16,9 @@ from pipeline import metrics as m
 from pipeline.item import Coordinates
 from schemas.codec import read_result
 from schemas.errors import ConfigError, Reason
-from schemas.settings import DeliverySettings, Guarantee, LifecycleSettings
+from schemas.settings import DeliverySettings, FlowSettings, Guarantee, LifecycleSettings
 from tests.assertions import each_once, in_offset_order
+from tests.fakes.lane import FakeModel, a_lane
 from tests.integration.exact import (
     ONCE,
     an_exact_bench,
@@ -34,6 +36,7 @@ from tests.integration.kit import (
     a_jpeg,
     a_worker,
     envelope,
+    fake_machinery,
     running,
     until,
 )
@@ -85,7 +88,12 @@ async def test_results_and_dead_letters_are_committed_once_with_their_offsets(
 async def test_a_second_run_goes_on_where_the_first_ended(real_kafka: str, unique: Unique) -> None:
     bench = await an_exact_bench(real_kafka, unique)
     sent = await bench.send(*some_frames(400))
-    first = a_worker(bench)
+    # A batch of four in 50 ms and no more than 80 inside: it has five seconds of work.
+    few = Bench(msgspec.structs.replace(bench.settings, flow=FlowSettings(max_items=80)))
+    slow = a_lane()
+    assert isinstance(slow.model, FakeModel)
+    slow.model.before = lambda levels: time.sleep(0.05)
+    first = Worker(few.settings, fake_machinery(few.settings, slow))
     async with running(first):
         await settled(40, first)
     second = a_worker(bench)
