@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from schemas import settings as keys
 from schemas.settings import (
     BucketSettings,
     DeliverySettings,
+    DeviceSettings,
     FlowSettings,
     HttpSettings,
     KafkaSettings,
@@ -24,6 +26,7 @@ from schemas.settings import (
     Settings,
 )
 from tests.rig.kafka import KafkaCluster
+from tests.scenario.lane import Pace
 from tests.scenario.worker_main import ForkedProcess
 from tests.scenario.worker_process import (
     Command,
@@ -37,6 +40,8 @@ from workers.kafka_clients import TopicSpec, create_topics
 
 SESSION_MS = 6_000
 """Kafka's own floor; shorter ones end by mistake on a busy machine."""
+HELD_MS = 600_000
+"""No worker ends because its model is held at the gate for a while."""
 PARTITIONS = 4
 
 BUCKETS = [
@@ -134,8 +139,9 @@ class Stage:
         self.direct = msgspec.structs.replace(
             settings.kafka, bootstrap_servers=rig.cluster.bootstrap_servers
         )
-        self._pace = rig.folder / "pace"
-        self.pace(plan.pace_ms)
+        self._pace_file = rig.folder / "pace"
+        self._pace = Pace(plan.pace_ms)
+        self._pace.write(self._pace_file)
 
     @classmethod
     async def build(cls, rig: Rig, plan: Plan | None = None) -> Stage:
@@ -168,10 +174,20 @@ class Stage:
         return TopicSpec(self.route.dead_letter, 1, self.plan.replicas)
 
     def pace(self, batch_ms: float) -> None:
-        """How long each batch takes from now on. Replaced at once: a worker may be reading it."""
-        new = self._pace.with_suffix(".new")
-        new.write_text(str(batch_ms))
-        new.replace(self._pace)
+        """How long each batch takes from now on."""
+        self._set(replace(self._pace, batch_ms=batch_ms))
+
+    def gate(self, frames: int) -> None:
+        """How many frames each process may infer in all, from now on."""
+        self._set(replace(self._pace, gate=frames))
+
+    def no_gate(self) -> None:
+        """As many as come."""
+        self._set(replace(self._pace, gate=math.inf))
+
+    def _set(self, pace: Pace) -> None:
+        self._pace = pace
+        pace.write(self._pace_file)
 
     @asynccontextmanager
     async def worker(
@@ -191,7 +207,7 @@ class Stage:
                 yield worker
             return
         config, log = new_files(chosen, folder)
-        async with watched(ForkedProcess(config, self._pace, log), log) as worker:
+        async with watched(ForkedProcess(config, self._pace_file, log), log) as worker:
             if assigned:
                 await worker.until_said("partitions_assigned")
             yield worker
@@ -209,7 +225,10 @@ def _settings(rig: Rig, plan: Plan) -> Settings:
         rebalance_timeout_ms=30_000,
     )
     lifecycle = LifecycleSettings(
-        drain_timeout_ms=20_000, revoke_timeout_ms=15_000, journal_dir=str(rig.folder / "journal")
+        drain_timeout_ms=20_000,
+        revoke_timeout_ms=15_000,
+        stall_timeout_ms=HELD_MS,
+        journal_dir=str(rig.folder / "journal"),
     )
     route = RouteSettings(
         input=name("in"), output=name("out"), dead_letter=name("dlq"), buckets=BUCKETS
@@ -220,6 +239,7 @@ def _settings(rig: Rig, plan: Plan) -> Settings:
         limits=plan.limits,
         flow=plan.flow,
         delivery=rig.guarantee.delivery,
+        device=DeviceSettings(stage_timeout_ms=HELD_MS),
         lifecycle=msgspec.structs.replace(lifecycle, **plan.lifecycle),
         http=HttpSettings(port=0),
     )
