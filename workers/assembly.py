@@ -28,7 +28,8 @@ from workers.admission import Admission, Intake
 from workers.anchor import Time
 from workers.answers import AnswerWriter, Destination
 from workers.claim_fetch import ClaimFetcher, claim_rules
-from workers.delivery import Books, Delivery, Ends
+from workers.delivery import Delivery
+from workers.desk import Books, Ends
 from workers.downloads import Bounds, Downloads
 from workers.kafka_outputs import Receipts
 from workers.kafka_partition_writer import Ties
@@ -161,7 +162,7 @@ def assemble(
     )
     segments = Segments(
         _segment_thread(settings, machinery),
-        lambda: delivery,
+        lambda: delivery.segments,
         settings.flow.max_segments,
         tasks.spawn,
         metrics,

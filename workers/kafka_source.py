@@ -21,7 +21,8 @@ from pipeline.metrics import Metrics
 from pipeline.retry import Backoff
 from schemas.errors import FatalError
 from schemas.settings import Settings
-from workers.delivery import Books, Delivery
+from workers.delivery import Delivery
+from workers.desk import Books
 from workers.kafka_clients import (
     AIOKafkaConsumer,
     KafkaError,

@@ -10,7 +10,7 @@ from pipeline.metrics import Metrics
 from pipeline.ports import Clock
 from pipeline.segment_thread import SegmentOrder, SegmentThread
 from schemas.errors import PoisonError
-from workers.delivery import Delivery
+from workers.segment_delivery import SegmentDelivery
 from workers.tasks import Spawn
 from workers.tickets import Segment
 
@@ -33,7 +33,7 @@ class Segments:
     def __init__(
         self,
         thread: SegmentThread,
-        delivery: Callable[[], Delivery],
+        delivery: Callable[[], SegmentDelivery],
         max_open: int,
         spawn: Spawn,
         metrics: Metrics,
@@ -86,7 +86,7 @@ class Segments:
                         self._thread.close(order)
                     self._metrics.add(m.SEGMENTS, 1, segment.ticket.route, end)
         finally:
-            delivery.end_segment(segment)
+            delivery.end(segment)
 
     async def _frames(self, segment: Segment, order: SegmentOrder) -> str:
         """Every frame of it, into delivery. Returns how it ended."""

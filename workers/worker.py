@@ -183,7 +183,7 @@ class Worker:
             settling.cancel()
         await parts.tasks.cancel("commit")
         committed = await parts.source.commit()
-        left = parts.delivery.in_flight + parts.delivery.segments
+        left = parts.delivery.in_flight + len(parts.delivery.segments)
         self._log.info(
             "drained", settled=parts.delivery.settled, unsettled=left, committed=committed
         )

@@ -32,7 +32,8 @@ from tests.fakes.fetcher import FakeFetcher
 from workers.admission import Admission, Intake
 from workers.anchor import Anchor, Time
 from workers.answers import AnswerWriter, Destination
-from workers.delivery import Books, Delivery, Ends
+from workers.delivery import Delivery
+from workers.desk import Books, Ends
 from workers.downloads import Bounds, Downloads
 from workers.logs import RecordLog, get_log
 from workers.suspects import SuspectFolder, Suspects
@@ -158,11 +159,11 @@ def a_decoded(index: int, *, last: bool = False) -> SegmentFrame:
 def decode(office: Office, segment: Segment, *indices: int, last: bool = False) -> None:
     """Frames come out of the segment; with `last`, the last of them is its last."""
     for index in indices:
-        assert office.delivery.may_decode(segment, FRAME_BYTES)
+        assert office.delivery.segments.may_decode(segment, FRAME_BYTES)
         ends = last and index == indices[-1]
-        office.delivery.take_frame(segment, a_decoded(index, last=ends), FRAME_BYTES)
+        office.delivery.segments.take_frame(segment, a_decoded(index, last=ends), FRAME_BYTES)
     if last:
-        office.delivery.end_segment(segment)
+        office.delivery.segments.end(segment)
 
 
 def uri(name: object) -> str:

@@ -331,7 +331,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert self.office.delivery.in_flight == 0
         assert self.office.books.ledger.incomplete() == 0
         assert (self.office.books.sequencer.held, self.office.books.sequencer.streams) == (0, 0)
-        assert self.office.delivery._tickets == {}
+        assert self.office.delivery._desk._inside == {}
 
 
 TestDeliveryMachine = DeliveryMachine.TestCase

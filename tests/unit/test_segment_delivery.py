@@ -66,7 +66,7 @@ def test_each_frame_has_its_own_answer_and_the_record_one_settlement() -> None:
     assert {(result.width, result.height) for result in results} == {(8, 8)}
     assert office.books.ledger.to_commit() == {P0: 1}
     assert (office.delivery.in_flight, office.books.flow.bytes) == (0, 0)
-    assert office.delivery.segments == 0
+    assert len(office.delivery.segments) == 0
 
 
 def test_nothing_is_committable_before_the_last_frame_is_settled() -> None:
@@ -107,9 +107,9 @@ def test_a_broken_segment_gives_its_good_frames_and_one_dead_letter() -> None:
     office = an_office()
     segment = opened(office)
     decode(office, segment, 0, 1)
-    assert office.delivery.may_decode(segment, FRAME_BYTES)
-    office.delivery.break_off(segment, BROKEN, FRAME_BYTES)
-    office.delivery.end_segment(segment)
+    assert office.delivery.segments.may_decode(segment, FRAME_BYTES)
+    office.delivery.segments.break_off(segment, BROKEN, FRAME_BYTES)
+    office.delivery.segments.end(segment)
     assert office.queue == [], "the dead letter does not overtake the frames before it"
     office.finish(*office.items)
     *results, letter = office.acknowledge()
@@ -125,8 +125,8 @@ def test_a_broken_segment_gives_its_good_frames_and_one_dead_letter() -> None:
 def test_a_segment_that_cannot_be_opened_is_one_dead_letter() -> None:
     office = an_office()
     segment = opened(office)
-    office.delivery.break_off(segment, BROKEN, None)
-    office.delivery.end_segment(segment)
+    office.delivery.segments.break_off(segment, BROKEN, None)
+    office.delivery.segments.end(segment)
     (letter,) = office.acknowledge()
     assert frame_mark(letter.headers) == FrameMark(None, 0)
     assert office.books.ledger.to_commit() == {P0: 1}
@@ -153,10 +153,10 @@ def test_frames_expire_and_are_skipped_each_for_itself() -> None:
     # Frame 0 has 250 ms from its capture; the clock is at 200, and then at 300.
     decode(office, segment, 0, 1)
     office.clock.advance(0.1)
-    assert office.delivery.may_decode(segment, FRAME_BYTES)
+    assert office.delivery.segments.may_decode(segment, FRAME_BYTES)
     late = SegmentFrame(2, 0, 8, 8, memoryview(bytes(FRAME_BYTES)), last=True)
-    office.delivery.take_frame(segment, late, FRAME_BYTES)
-    office.delivery.end_segment(segment)
+    office.delivery.segments.take_frame(segment, late, FRAME_BYTES)
+    office.delivery.segments.end(segment)
     office.finish(*office.items)
     answers = office.acknowledge()
     assert [answer.verdict for answer in answers] == [Status.OK, Status.SKIPPED, Status.EXPIRED]
@@ -197,14 +197,14 @@ def test_only_the_first_segment_goes_on_without_credits_and_one_frame_at_a_time(
     oldest, other = office.segments
     office.books.flow.take(1 << 30)
     decode(office, oldest, 0)
-    assert not office.delivery.may_decode(other, FRAME_BYTES)
-    assert not office.delivery.may_decode(oldest, FRAME_BYTES), "one is inside"
+    assert not office.delivery.segments.may_decode(other, FRAME_BYTES)
+    assert not office.delivery.segments.may_decode(oldest, FRAME_BYTES), "one is inside"
     office.finish(*office.items)
     decode(office, oldest, 1, last=True)
-    assert not office.delivery.may_decode(other, FRAME_BYTES), "the oldest is not settled"
+    assert not office.delivery.segments.may_decode(other, FRAME_BYTES), "the oldest is not settled"
     office.finish(*office.items)
     office.acknowledge()
-    assert office.delivery.may_decode(other, FRAME_BYTES)
+    assert office.delivery.segments.may_decode(other, FRAME_BYTES)
 
 
 def test_a_segment_that_is_not_read_yet_does_not_keep_the_right_from_those_that_are() -> None:
@@ -236,19 +236,19 @@ def test_a_worker_that_was_idle_has_not_stalled_when_a_segments_first_frame_come
     office = an_office()
     segment = opened(office)
     office.clock.advance(1_000.0)
-    assert office.delivery.may_decode(segment, FRAME_BYTES)
+    assert office.delivery.segments.may_decode(segment, FRAME_BYTES)
     assert office.delivery.last_progress_at == office.clock()
     office.clock.advance(1_000.0)
-    office.delivery.take_frame(segment, a_decoded(0), FRAME_BYTES)
+    office.delivery.segments.take_frame(segment, a_decoded(0), FRAME_BYTES)
     assert office.delivery.last_progress_at == office.clock(), "though nothing has settled"
 
 
 def test_a_frame_of_another_size_than_expected_is_accounted_for() -> None:
     office = an_office()
     segment = opened(office)
-    assert office.delivery.may_decode(segment, 10)
-    office.delivery.take_frame(segment, a_decoded(0, last=True), 10)
-    office.delivery.end_segment(segment)
+    assert office.delivery.segments.may_decode(segment, 10)
+    office.delivery.segments.take_frame(segment, a_decoded(0, last=True), 10)
+    office.delivery.segments.end(segment)
     office.finish(*office.items)
     office.acknowledge()
     assert (office.books.flow.bytes, office.delivery.in_flight) == (0, 0)
@@ -264,16 +264,16 @@ def test_a_partition_that_leaves_takes_its_segment_and_what_waits_along() -> Non
     decode(office, segment, 0, 1)
     office.finish(office.items[0])
     office.delivery.revoke([P0])
-    assert not office.delivery.is_open(segment)
-    assert office.delivery.may_decode(segment, FRAME_BYTES), "it was asked for before"
-    office.delivery.take_frame(segment, a_decoded(2), FRAME_BYTES)
-    office.delivery.end_segment(segment)
+    assert not office.delivery.segments.is_open(segment)
+    assert office.delivery.segments.may_decode(segment, FRAME_BYTES), "it was asked for before"
+    office.delivery.segments.take_frame(segment, a_decoded(2), FRAME_BYTES)
+    office.delivery.segments.end(segment)
     assert office.delivery.full == frozenset()
     office.acknowledge()
     office.finish(*office.items)
     assert office.acknowledge() == []
     assert (office.delivery.in_flight, office.books.flow.bytes) == (0, 0)
-    assert office.delivery.segments == 0
+    assert len(office.delivery.segments) == 0
     assert office.conserved()
 
 
@@ -284,8 +284,8 @@ def test_the_next_epoch_reads_the_segment_again_whatever_the_last_one_still_does
     office.delivery.revoke([P0])
     office.delivery.assign([P0])
     again = opened(office)
-    office.delivery.break_off(before, BROKEN, None)
-    office.delivery.end_segment(before)
+    office.delivery.segments.break_off(before, BROKEN, None)
+    office.delivery.segments.end(before)
     assert office.delivery.full == {P0}, "the new one is being read"
     decode(office, again, 0, last=True)
     office.finish(*office.items)
@@ -300,7 +300,7 @@ def test_a_worker_that_ends_in_the_middle_settles_nothing() -> None:
     decode(office, segment, 0)
     office.finish(*office.items)
     office.acknowledge()
-    office.delivery.end_segment(segment)
+    office.delivery.segments.end(segment)
     assert office.books.ledger.to_commit() == {P0: 0}
     assert office.books.ledger.incomplete() == 1
 
@@ -400,8 +400,8 @@ class Conservation(RuleBasedStateMachine):
     @rule(data=st.data(), last=st.booleans())
     def decode(self, data: st.DataObject, last: bool) -> None:
         segment = data.draw(st.sampled_from(self.live()))
-        if not self.office.delivery.is_open(segment):
-            self.office.delivery.end_segment(segment)
+        if not self.office.delivery.segments.is_open(segment):
+            self.office.delivery.segments.end(segment)
             return
         index = self.frames.get(segment, 0)
         self.frames[segment] = index + 1
@@ -411,8 +411,8 @@ class Conservation(RuleBasedStateMachine):
     @rule(data=st.data())
     def break_off(self, data: st.DataObject) -> None:
         segment = data.draw(st.sampled_from(self.live()))
-        self.office.delivery.break_off(segment, BROKEN, None)
-        self.office.delivery.end_segment(segment)
+        self.office.delivery.segments.break_off(segment, BROKEN, None)
+        self.office.delivery.segments.end(segment)
 
     @precondition(lambda self: self.office.items)
     @rule(data=st.data(), fails=st.booleans())
@@ -441,7 +441,7 @@ class Conservation(RuleBasedStateMachine):
     @invariant()
     def no_record_is_committable_before_all_of_it_is_settled(self) -> None:
         for segment in self.office.segments:
-            if not self.office.delivery.is_open(segment) or segment.parts.done:
+            if not self.office.delivery.segments.is_open(segment) or segment.parts.done:
                 continue
             watermark = self.office.books.ledger.watermark(segment.ticket.partition)
             assert watermark is not None
@@ -452,15 +452,15 @@ class Conservation(RuleBasedStateMachine):
         while self.live() or office.items or office.queue:
             for segment in self.live():
                 self.frames[segment] = self.frames.get(segment, 0)
-                if office.delivery.is_open(segment):
+                if office.delivery.segments.is_open(segment):
                     decode(office, segment, self.frames[segment], last=True)
                 else:
-                    office.delivery.end_segment(segment)
+                    office.delivery.segments.end(segment)
             office.finish(*list(office.items))
             self.acknowledge()
         assert office.conserved()
         assert (office.delivery.in_flight, office.books.flow.bytes) == (0, 0)
-        assert (office.delivery.segments, office.books.ledger.incomplete()) == (0, 0)
+        assert (len(office.delivery.segments), office.books.ledger.incomplete()) == (0, 0)
         assert office.metrics.total(m.RECEIVED) >= len(self.acknowledged)
         self.check_answers()
 

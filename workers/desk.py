@@ -1,0 +1,133 @@
+"""The desk: what a record and a frame of a segment have in common between receipt and settlement.
+
+A place in the order, a way into the engine and out of it, and an answer when its turn has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipeline.flow import Flow
+from pipeline.item import Item
+from pipeline.ledger import Ledger
+from pipeline.sequencer import Sequencer
+from workers.anchor import Time
+from workers.delivery_counts import DeliveryCounts
+from workers.downloads import Downloads
+from workers.logs import RecordLog
+from workers.tickets import Admitted, Answer, Segment, Settled, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The three pure accounts of one worker."""
+
+    ledger: Ledger
+    sequencer: Sequencer[Answer]
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where delivery hands things on. Neither may block; credits bound them both.
+
+    Attributes:
+        submit: items, to the engine.
+        put: an answer whose turn it is, to the sink.
+        downloads: fetch what records claim, and tell `Delivery.fetched`.
+        read: a segment, to be decoded into frames.
+    """
+
+    submit: Callable[[Sequence[Item]], None]
+    put: Callable[[Answer], None]
+    downloads: Downloads
+    read: Callable[[Segment], None]
+
+
+class Desk:
+    """Belongs to the event loop's thread.
+
+    Attributes:
+        ledger, flow, ends, counts: of the worker.
+        progress: set whenever something settled or a partition came or went. Waiters clear it,
+            look again, and wait.
+        last_progress_at: monotonic seconds of the last settlement, or of the first receipt after
+            nothing was in flight.
+        settled: records settled since the start.
+    """
+
+    def __init__(
+        self, books: Books, ends: Ends, counts: DeliveryCounts, record_log: RecordLog, time: Time
+    ) -> None:
+        self.ledger, self.flow, self.ends, self.counts = books.ledger, books.flow, ends, counts
+        self._sequencer = books.sequencer
+        self._record_log = record_log
+        self._clock = time.clock
+        self._inside: dict[int, Ticket] = {}
+        """Attempt id → whose item is in the engine."""
+        self.progress = asyncio.Event()
+        self.last_progress_at = time.clock()
+        self.settled = 0
+
+    def is_open(self, ticket: Ticket) -> bool:
+        """Whether its epoch is still open, so that answering it is this worker's job."""
+        return self.ledger.is_open(ticket.partition, ticket.epoch)
+
+    def touch(self) -> None:
+        """Something moved, though nothing settled."""
+        self.last_progress_at = self._clock()
+
+    def receive(self) -> None:
+        """Something comes in. After nothing was in flight, waiting for progress begins now."""
+        if not self.flow.items:
+            self.touch()
+
+    def expect(self, ticket: Ticket) -> None:
+        """What came in has its place in the order."""
+        self.counts.received(ticket)
+        if ticket.key is not None:
+            self._sequencer.expect(ticket.key, ticket.place)
+
+    def enter(self, admitted: Admitted) -> Item:
+        """Its item, which the caller submits now."""
+        self._inside[admitted.item.attempt_id] = admitted.ticket
+        return admitted.item
+
+    def leave(self, item: Item) -> Ticket | None:
+        """Whose item comes out of the engine; None when it was out already."""
+        return self._inside.pop(item.attempt_id, None)
+
+    def go_on(self, admitted: Admitted | Settled) -> None:
+        """On to the engine, or straight to its answer."""
+        if isinstance(admitted, Admitted):
+            self.ends.submit([self.enter(admitted)])
+        else:
+            self.answer(admitted.ticket, admitted.answer)
+
+    def answer(self, ticket: Ticket, answer: Answer) -> None:
+        """Send it, and what waited for it, as soon as nothing before it is missing."""
+        if ticket.part is not None:
+            ticket.part.segment.parts.answer()
+        if answer.is_dead_letter:
+            at = answer.ticket.coordinates
+            self._record_log.warn(
+                "dead_letter",
+                self._clock(),
+                reason=answer.verdict.value,
+                source=f"{at.topic}/{at.partition}/{at.offset}",
+            )
+        key = ticket.key
+        if key is None:
+            self.ends.put(answer)
+            return
+        for leaving in self._sequencer.complete(key, ticket.place, answer):
+            self.counts.in_turn(ticket, self._clock() - leaving.ready_at)
+            self.ends.put(leaving)
+
+    def settle(self, now: float) -> None:
+        """Something was acknowledged, or given up."""
+        self.settled += 1
+        self.last_progress_at = now
+        self.progress.set()
