@@ -56,6 +56,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         cpu_s: processor time of the whole process, all threads, from when it joins the group:
             clients fetch ahead of the first poll.
         wall_s: by the clock, from when it has its partitions.
+        ended_s: when, by the machine's monotonic clock, which all its processes share.
         note: what else is worth knowing.
         threads: thread's name → its processor seconds; threads that have ended are left out.
     """
@@ -63,6 +64,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     frames: int
     cpu_s: float
     wall_s: float
+    ended_s: float = 0.0
     note: str = ""
     threads: dict[str, float] = {}
 
@@ -99,6 +101,7 @@ class Meter:
             frames=frames,
             cpu_s=cpu_s - self._began[0],
             wall_s=wall_s - self._began[1],
+            ended_s=wall_s,
             note=note,
             threads=threads,
         )

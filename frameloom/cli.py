@@ -113,8 +113,8 @@ def worker(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="One worker process on each: 0,1 (CUDA), cpu,cpu, or all. Each is started again "
-            "when it dies; one port serves the metrics of all.",
+            help="One worker process on each: 0,1 (CUDA), 0,0 (two on one), cpu,cpu, or all. Each "
+            "is started again when it dies; one port serves the metrics of all.",
         ),
     ] = None,
     # What a parent tells the workers of `--devices`.

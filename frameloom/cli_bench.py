@@ -99,6 +99,27 @@ def overhead(
 
 
 @app.command()
+def ingest(
+    *,
+    bootstrap: BrokerOption = None,
+    frames: Frames = 6_000,
+    repeats: Repeats = 3,
+    size: Annotated[int, typer.Option(min=1, help="KiB of a record.")] = 20,
+    processes: Annotated[
+        list[int] | None, typer.Option("--processes", min=1, help="May be repeated; else 1 and 2.")
+    ] = None,
+    json: JsonFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Frames per second of one worker process and of several, with a model that does nothing."""
+    from bench.ingest import main
+
+    arguments = ["--frames", str(frames), "--repeats", str(repeats), "--kib", str(size)]
+    arguments += ["--processes", *map(str, processes)] if processes else []
+    _on_kafka(main, arguments, bootstrap, json, plot)
+
+
+@app.command()
 def decode(
     *,
     rounds: Annotated[int, typer.Option(min=1, help="Of each decoder, in turn.")] = 4,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,21 +22,24 @@ class Device:
     """One process's device.
 
     Attributes:
-        label: stands in metrics and logs: `cuda:N` with N as the machine counts, or `cpu:N` with N
-            as the list does.
+        label: stands in metrics and logs: `cuda:N` with N as the machine counts, `cuda:N.K` for the
+            K-th of several processes on it, or `cpu:N` with N as the list counts.
         name: the `device.name` of its process: the only CUDA device that it sees, or `cpu`.
         visible: CUDA_VISIBLE_DEVICES of its process; empty for a processor's.
+        sharers: processes of the list on the same device's memory, this one included.
     """
 
     label: str
     name: str
     visible: str
+    sharers: int = 1
 
 
 def plan_devices(
     text: str, count_cuda: Callable[[], int], visible: str | None = None
 ) -> list[Device]:
-    """The devices of a list like `0,cuda:1`, `cpu,cpu` or `all`, in its order.
+    """The devices of a list like `0,cuda:1`, `0,0`, `cpu,cpu` or `all`, in its order. A device that
+    is named several times gets as many processes.
 
     Args:
         text: as the option has it.
@@ -44,7 +48,7 @@ def plan_devices(
             it is not set.
 
     Raises:
-        ConfigError: something else, a CUDA device that is not there or is named twice.
+        ConfigError: something else, or a CUDA device that is not there.
     """
     names = [part.strip().lower() for part in text.split(",")]
     if names == [_ALL]:
@@ -59,14 +63,17 @@ def plan_devices(
     if wanted:
         _check_cuda(wanted, count_cuda())
     entries = None if visible is None else [entry.strip() for entry in visible.split(",")]
+    sharers, before = Counter(indices), Counter[int | None]()
     devices: list[Device] = []
     for index in indices:
+        place, several = before[index], sharers[index]
+        before[index] += 1
         if index is None:
-            processors = sum(device.name == _CPU for device in devices)
-            devices.append(Device(f"cpu:{processors}", _CPU, ""))
+            devices.append(Device(f"cpu:{place}", _CPU, "", several))
         else:
+            label = f"cuda:{index}.{place}" if several > 1 else f"cuda:{index}"
             shown = str(index) if entries is None else entries[index]
-            devices.append(Device(f"cuda:{index}", "cuda", shown))
+            devices.append(Device(label, "cuda", shown, several))
     return devices
 
 
@@ -88,17 +95,14 @@ def _check_cuda(wanted: list[int], present: int) -> None:
         if index >= present:
             there = ", ".join(f"cuda:{each}" for each in range(present)) or "no CUDA device"
             raise ConfigError(f"{OPTION}: there is no cuda:{index}; this machine has {there}")
-        if wanted.count(index) > 1:
-            raise ConfigError(
-                f"{OPTION}: cuda:{index} is named twice, and one process per GPU uses it best"
-            )
 
 
 def overrides_of(device: Device, settings: Settings, processes: int, cores: int) -> list[str]:
     """What a device's process is told beyond the settings of all, as `--set` has it.
 
     Threads that the settings leave to the worker are divided, so that together they are as many as
-    the machine has processors. What the settings say holds for each process.
+    the machine has processors; so is the memory that batches may be planned for, among those on one
+    device. What else the settings say holds for each process.
 
     Args:
         device: whose process it is.
@@ -114,6 +118,7 @@ def overrides_of(device: Device, settings: Settings, processes: int, cores: int)
         f"device.name={device.name}",
         f"device.decode_threads={decode}",
         f"device.model_threads={model}",
+        f"device.memory_fraction={asked.memory_fraction / device.sharers}",
         # The broker's tools list members by it.
         f"kafka.client_id={settings.kafka.client_id}-{device.label.replace(':', '-')}",
     ]

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from bench import ceiling, overhead, overlap, peers
+from bench import ceiling, ingest, overhead, overlap, peers
 from bench.contender import Meter, Spent
 from bench.cpu_rig import EngineRun
 from bench.report import Bars, Document, Goal, machine, median, show, spread, write
@@ -43,8 +43,14 @@ def of_overlap() -> Document:
     return overlap.document(overlap.Options(), ABOUT, found, "torch")
 
 
+def of_ingest() -> Document:
+    found = {1: [ingest.Round(100.0, 9.0)] * 2, 2: [ingest.Round(150.0, 9.5)] * 2}
+    return ingest.document(ingest.Options("b"), ABOUT, found)
+
+
 MADE = {
-    document.bench: document for document in (of_overhead(), of_ceiling(), of_peers(), of_overlap())
+    document.bench: document
+    for document in (of_overhead(), of_ceiling(), of_peers(), of_overlap(), of_ingest())
 }
 
 
@@ -75,6 +81,19 @@ def test_a_document_is_written_and_shown(
 def test_the_ratio_is_the_median_of_neighbouring_rounds() -> None:
     (goal,) = MADE["overhead"].goals
     assert (goal.value, goal.met) == (2.5, False)
+
+
+def test_processes_together_last_from_the_first_partition_to_the_last_answer() -> None:
+    parts = [
+        Spent(frames=30, cpu_s=1.0, wall_s=3.0, ended_s=10.0),
+        Spent(frames=30, cpu_s=2.0, wall_s=3.0, ended_s=12.0),
+    ]
+    assert ingest.together(parts) == ingest.Round(rate=12.0, cpu_us=50_000.0)
+
+
+def test_the_gain_is_over_the_fewest_processes() -> None:
+    rows = MADE["ingest"].rows
+    assert [(row["processes"], row["gain"]) for row in rows] == [(1, 1.0), (2, 1.5)]
 
 
 def test_the_ceilings_are_held_against_the_whole_way() -> None:

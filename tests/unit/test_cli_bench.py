@@ -24,7 +24,7 @@ def called(monkeypatch: pytest.MonkeyPatch, name: str, code: int = 0) -> list[st
     return arguments
 
 
-@pytest.mark.parametrize("name", ["ceiling", "overhead", "peers"])
+@pytest.mark.parametrize("name", ["ceiling", "overhead", "ingest", "peers"])
 def test_benches_on_kafka_use_the_broker_that_is_named(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -29,6 +29,8 @@ def labels(text: str, present: int = 4) -> list[str]:
         ("all", ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]),
         ("1,cpu", ["cuda:1", "cpu:0"]),
         ("cpu,0,cpu", ["cpu:0", "cuda:0", "cpu:1"]),
+        ("0,0", ["cuda:0.0", "cuda:0.1"]),
+        ("0,1,cuda:0", ["cuda:0.0", "cuda:1", "cuda:0.1"]),
     ],
 )
 def test_lists(text: str, expected: list[str]) -> None:
@@ -37,7 +39,7 @@ def test_lists(text: str, expected: list[str]) -> None:
 
 def test_processors_alone_need_no_look_at_cuda() -> None:
     assert plan_devices("cpu,cpu", never) == [
-        Device("cpu:0", "cpu", ""), Device("cpu:1", "cpu", ""),
+        Device("cpu:0", "cpu", "", 2), Device("cpu:1", "cpu", "", 2),
     ]  # fmt: skip
 
 
@@ -47,7 +49,6 @@ def test_processors_alone_need_no_look_at_cuda() -> None:
         ("2", 2, "there is no cuda:2; this machine has cuda:0, cuda:1"),
         ("0", 0, "there is no cuda:0; this machine has no CUDA device"),
         ("all", 0, "no CUDA device was found"),
-        ("0,cuda:0", 2, "cuda:0 is named twice"),
         ("", 2, "'' is no device"),
         ("0,", 2, "'' is no device"),
         ("gpu", 2, "'gpu' is no device"),
@@ -74,6 +75,18 @@ def test_each_process_sees_its_own_device_alone(visible: str | None, expected: l
     devices = plan_devices("0,1", lambda: 2, visible)
     assert [device.visible for device in devices] == expected
     assert [device.name for device in devices] == ["cuda", "cuda"]
+
+
+def test_processes_on_one_device_share_its_memory() -> None:
+    devices = plan_devices("0,1,0,0", lambda: 2, "4,7")
+    assert [device.sharers for device in devices] == [3, 1, 3, 3]
+    assert [device.visible for device in devices] == ["4", "7", "4", "4"]
+    asked = msgspec.structs.replace(Settings(), device=DeviceSettings(memory_fraction=0.6))
+    fractions = [
+        load_settings(None, overrides=overrides_of(each, asked, 4, 8)).device.memory_fraction
+        for each in devices
+    ]
+    assert fractions == pytest.approx([0.2, 0.6, 0.2, 0.2])
 
 
 def told(label: str, name: str, asked: DeviceSettings, processes: int, cores: int) -> Settings:
