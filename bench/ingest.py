@@ -119,7 +119,7 @@ def document(options: Options, about: dict[str, Cell], found: dict[int, list[Rou
     bars = Bars(
         title=f"Frames per second with a model that does nothing, {options.kib} KiB",
         axis="frames per second",
-        groups=[str(count) for count in found],
+        groups=[f"{count} process" + "es" * (count > 1) for count in found],
         series={"processes": [median([r.rate for r in rounds]) for rounds in found.values()]},
     )
     plan = plan_of({**asdict(options), "processes": ", ".join(map(str, options.processes))})

@@ -135,13 +135,17 @@ def draw(bars: Bars, file: Path) -> None:
         offset = (i - (len(bars.series) - 1) / 2) * wide
         drawn = [(k + offset, height) for k, height in enumerate(heights) if height is not None]
         marks = axes.bar([x for x, _ in drawn], [y for _, y in drawn], wide, label=name)
-        axes.bar_label(marks, fmt="%.3g", fontsize="x-small")
+        axes.bar_label(marks, fmt=_height, fontsize="x-small")
     axes.set_xticks(range(len(bars.groups)), bars.groups, fontsize="small")
     axes.set_ylabel(bars.axis)
     axes.set_title(bars.title, fontsize="medium")
     if len(bars.series) > 1:
         axes.legend(fontsize="small")
     figure.savefig(file, dpi=100)
+
+
+def _height(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
 
 
 def plan_of(options: Mapping[str, Cell]) -> dict[str, Cell]:
