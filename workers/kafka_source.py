@@ -1,15 +1,13 @@
-"""The source: records in from Kafka, partition by partition, and offsets back to it.
+"""The source: a member of the group, whose partitions come and go, and offsets back to it.
 
-Polls only the partitions that may be taken in, so that Kafka keeps the rest. A partition that is
-revoked is settled and committed within a budget before it is let go.
+A partition that is revoked is settled and committed within a budget before it is let go. How the
+records of those it has come in: `workers/kafka_intake.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from aiokafka.abc import ConsumerRebalanceListener
@@ -18,7 +16,6 @@ from aiokafka.errors import IllegalStateError
 from pipeline import metrics as m
 from pipeline.ledger import PartitionId
 from pipeline.metrics import Metrics
-from pipeline.retry import Backoff
 from schemas.errors import FatalError
 from schemas.settings import Settings
 from workers.delivery import Delivery
@@ -26,30 +23,18 @@ from workers.desk import Books
 from workers.kafka_clients import (
     AIOKafkaConsumer,
     KafkaError,
-    Record,
     TopicPartition,
     make_consumer,
     start_client,
     stop_client,
 )
 from workers.kafka_commit import names_of, try_commit
+from workers.kafka_intake import MAX_POLL_RECORDS, KafkaIntake
 from workers.kafka_lag import answers_others
-from workers.kafka_record import raw_record
 from workers.logs import Log
 
-POLL_MS = 200
-"""Longest wait of one poll: how long a partition that became wanted may wait to be polled."""
-MAX_POLL_RECORDS = 128
-CHUNK = 32
-"""Records admitted before the event loop may turn to other work: two milliseconds of it. Each chunk
-wakes the engine's thread, which costs as much as admitting several records."""
 ANSWER_TIMEOUT_S = 10.0
 """How long the broker may take to say where a partition is."""
-BACKOFF = Backoff(first_s=0.5, longest_s=5.0, random=random.random)
-
-NOBODY = TopicPartition("frameloom-nobody", 0)
-"""A partition that is never assigned: polling it returns nothing, and tells the group that this
-member is alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +96,10 @@ class KafkaSource:
         self._log = log
         self._owned: frozenset[PartitionId] = frozenset()
         self._admitting: set[PartitionId] = set()
+        """Whose records are taken in now; one set, shared with `_intake`."""
+        self._intake = KafkaIntake(
+            delivery, books, self._admitting, settings.kafka.max_poll_interval_ms, log
+        )
         self._outside_since: float | None = None
         """Since when it waits for the group to assign, in the loop's seconds; None after it did."""
         self._committing = asyncio.Lock()
@@ -144,22 +133,7 @@ class KafkaSource:
         Raises:
             FatalError: the broker or the group refuses this consumer for good.
         """
-        consumer = self._started()
-        failures = 0
-        idle_s = min(1.0, self._settings.kafka.max_poll_interval_ms / 3e3)
-        while True:
-            wanted = self._books.flow.wanted(self._admitting, self._delivery.full)
-            self._delivery.progress.clear()
-            try:
-                if wanted:
-                    await self._poll_once(consumer, wanted)
-                    failures = 0
-                    continue
-                await consumer.getmany(NOBODY, timeout_ms=0)
-            except KafkaError as error:
-                failures += 1
-                await self._after_error(error, failures)
-            await self._wait_for_progress(idle_s)
+        await self._intake.poll(self._started())
 
     async def commit(self, partitions: Collection[PartitionId] | None = None) -> bool:
         """Commit the watermarks that moved, of these partitions (None: of all). False when the
@@ -223,7 +197,8 @@ class KafkaSource:
         self._owned = frozenset(ids)
         if self._hooks.claims is None:
             self._delivery.assign(ids)
-            self._admitting = ids
+            self._admitting.clear()
+            self._admitting.update(ids)
         else:
             self._hooks.claims.claim(self._owned)
         self._metrics.add(m.REBALANCES, 1)
@@ -303,54 +278,6 @@ class KafkaSource:
     def fail(self, error: FatalError) -> None:
         """End the worker."""
         self._hooks.fail(error)
-
-    async def _poll_once(self, consumer: AIOKafkaConsumer, wanted: Sequence[PartitionId]) -> None:
-        room = min(self._books.flow.room, MAX_POLL_RECORDS)
-        fetched = await consumer.getmany(
-            *(TopicPartition(*partition) for partition in wanted),
-            timeout_ms=POLL_MS,
-            max_records=room,
-        )
-        # Nothing may be awaited between the poll and this: a rebalance could come in between.
-        epochs = {partition: self._books.ledger.epoch(partition) for partition in fetched}
-        for partition in fetched:
-            if partition not in self._admitting:
-                self._give_back(consumer, partition, fetched[partition])
-        for partition, records in fetched.items():
-            await self._take(partition, records, epochs[partition])
-
-    def _give_back(
-        self, consumer: AIOKafkaConsumer, partition: TopicPartition, records: Sequence[Record]
-    ) -> None:
-        """The poll outlived a rebalance, and these may be the first records of the new assignment:
-        left alone, they would be passed over."""
-        # It is nobody's, or has its position from the group: nothing is passed over.
-        with contextlib.suppress(IllegalStateError):
-            consumer.seek(partition, records[0].offset)
-
-    async def _take(
-        self, partition: PartitionId, records: Sequence[Record], epoch: int | None
-    ) -> None:
-        for start in range(0, len(records), CHUNK):
-            # Records of a partition that left meanwhile are its next owner's.
-            if partition not in self._admitting or self._books.ledger.epoch(partition) != epoch:
-                return
-            self._delivery.take(partition, [raw_record(r) for r in records[start : start + CHUNK]])
-            epoch = self._books.ledger.epoch(partition)
-            await asyncio.sleep(0)
-
-    async def _after_error(self, error: KafkaError, failures: int) -> None:
-        if not error.retriable:
-            raise FatalError(f"cannot read from Kafka: {error}") from error
-        self._log.warning("poll_failed", error=str(error))
-        await asyncio.sleep(BACKOFF.pause_s(failures))
-
-    async def _wait_for_progress(self, at_most_s: float) -> None:
-        try:
-            async with asyncio.timeout(at_most_s):
-                await self._delivery.progress.wait()
-        except TimeoutError:
-            return
 
     def _started(self) -> AIOKafkaConsumer:
         if self._consumer is None:

@@ -22,7 +22,8 @@ from schemas.errors import FatalError
 from schemas.settings import LifecycleSettings, Settings
 from tests.fakes.office import JPEG, P0, P1, Office, an_office
 from workers.kafka_clients import NO_GENERATION
-from workers.kafka_source import CHUNK, NOBODY, Hooks, KafkaSource, _Listener
+from workers.kafka_intake import CHUNK, NOBODY
+from workers.kafka_source import Hooks, KafkaSource, _Listener
 from workers.logs import get_log
 
 
@@ -82,7 +83,7 @@ class Branch:
         self.source._consumer = self.consumer
 
     async def settle(self, *offsets: int) -> None:
-        await self.source._take(
+        await self.source._intake._take(
             TopicPartition(*P0), records(*offsets), self.office.books.ledger.epoch(P0)
         )
         self.office.finish(*self.office.items)
@@ -144,7 +145,7 @@ async def test_a_group_that_may_not_commit_ends_the_worker() -> None:
 
 async def test_a_revoke_flushes_settles_and_commits_before_it_lets_go() -> None:
     branch = await a_branch()
-    await branch.source._take(
+    await branch.source._intake._take(
         TopicPartition(*P0), records(0, 1), branch.office.books.ledger.epoch(P0)
     )
     revoking = asyncio.ensure_future(branch.source.revoke({TopicPartition(*P0)}))
@@ -162,7 +163,9 @@ async def test_a_revoke_flushes_settles_and_commits_before_it_lets_go() -> None:
 async def test_a_revoke_that_runs_out_of_time_commits_what_is_settled() -> None:
     branch = await a_branch(revoke_timeout_ms=10)
     await branch.settle(0)
-    await branch.source._take(TopicPartition(*P0), records(1), branch.office.books.ledger.epoch(P0))
+    await branch.source._intake._take(
+        TopicPartition(*P0), records(1), branch.office.books.ledger.epoch(P0)
+    )
     await branch.source.revoke({TopicPartition(*P0)})
     assert branch.consumer.commits == [{P0: 1}]
     branch.office.finish(*branch.office.items)
@@ -174,7 +177,7 @@ async def test_the_rest_of_a_fetch_is_not_taken_once_the_partition_has_left() ->
     branch = await a_branch(revoke_timeout_ms=10)
     epoch = branch.office.books.ledger.epoch(P0)
     taking = asyncio.ensure_future(
-        branch.source._take(TopicPartition(*P0), records(*range(3 * CHUNK)), epoch)
+        branch.source._intake._take(TopicPartition(*P0), records(*range(3 * CHUNK)), epoch)
     )
     await asyncio.sleep(0)
     await branch.source.revoke({TopicPartition(*P0)})
@@ -223,7 +226,7 @@ async def test_a_consumer_that_is_refused_for_good_ends_the_worker() -> None:
 async def test_a_poll_that_outlives_a_rebalance_passes_no_record_over() -> None:
     branch = await a_branch()
     branch.consumer.fetches.append({TopicPartition(*P0): records(5, 6)})
-    polling = asyncio.ensure_future(branch.source._poll_once(branch.consumer, [P0]))
+    polling = asyncio.ensure_future(branch.source._intake._poll_once(branch.consumer, [P0]))
     await asyncio.sleep(0)
     await branch.source.revoke({TopicPartition(*P0)})
     await polling
