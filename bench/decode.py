@@ -20,14 +20,13 @@ import numpy as np
 import torch
 
 from bench.decoders import BATCH, Timing
+from bench.frame_item import frame_item
 from bench.report import Bars, Cell, Document, machine, plan_of, show, write
 from bench.scenes import HELD_OUT, Scene
 from pipeline.bucket import Bucket, BucketTable
 from pipeline.decode_opencv import OpenCvDecoder
-from pipeline.item import Coordinates, Item
 from pipeline.ports import Decoder
-from pipeline.probe import ProbeLimits, probe
-from schemas.frame import Encoding, FrameMessage
+from schemas.frame import Encoding
 from schemas.settings import DEFAULT_BUCKETS
 
 SIZES = ((854, 480), (1920, 1080), (3840, 2160))
@@ -86,7 +85,7 @@ def _case(
 ) -> dict[str, Cell]:
     suffix, flags = FORMATS[encoding]
     data = cv2.imencode(suffix, picture, flags)[1].tobytes()
-    item = _item(data, encoding, table)
+    item = frame_item(data, encoding, table)
     shape = (BATCH, item.bucket.height, item.bucket.width, 3)
     timings = [
         Timing(decoder, torch.empty(shape, dtype=torch.uint8))
@@ -120,18 +119,6 @@ def _dali(encoding: Encoding, threads: int) -> Decoder | None:
     except ImportError:
         return None
     return DaliDecoder(threads=threads) if encoding in DALI_FORMATS else None
-
-
-def _item(data: bytes, encoding: Encoding, table: BucketTable) -> Item:
-    frame = FrameMessage(
-        stream_id="bench", seq=0, captured_at_us=0, encoding=encoding, data=memoryview(data)
-    )
-    header = probe(frame, ProbeLimits(max_pixels=50_000_000, max_scans=100))
-    bucket, geometry = table.choose(header.width, header.height)
-    return Item(
-        attempt_id=0, coordinates=Coordinates("bench", 0, 0), epoch=0, route="bench", frame=frame,
-        header=header, bucket=bucket, geometry=geometry, received_at=0.0,
-    )  # fmt: skip
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> float:

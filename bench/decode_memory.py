@@ -16,17 +16,14 @@ from pathlib import Path
 
 import torch
 
+from bench.frame_item import frame_item
 from pipeline.bucket import Bucket
 from pipeline.decoders import DecoderKind, make_decoder
-from pipeline.item import Coordinates, Item
-from pipeline.letterbox import letterbox
-from pipeline.probe import ProbeLimits, probe
-from schemas.frame import Encoding, FrameMessage
+from schemas.frame import Encoding
 
 WIDTH, HEIGHT = 10_000, 5_000
 PICTURES = 16
 BUCKET = Bucket("4k", 1 << 40, 384, 640, PICTURES)
-LIMITS = ProbeLimits(max_pixels=WIDTH * HEIGHT, max_scans=100)
 CASES: tuple[tuple[DecoderKind, int], ...] = (
     ("opencv", 1), ("opencv", 2), ("opencv", 16), ("dali", 2),
 )  # fmt: skip
@@ -48,29 +45,10 @@ def _chunk(name: bytes, payload: bytes) -> bytes:
     return struct.pack(">L", len(payload)) + name + payload + struct.pack(">L", crc)
 
 
-def an_item(data: bytes) -> Item:
-    """A work order for the picture."""
-    frame = FrameMessage(
-        stream_id="s", seq=0, captured_at_us=0, encoding=Encoding.PNG, data=memoryview(data)
-    )
-    header = probe(frame, LIMITS)
-    return Item(
-        attempt_id=0,
-        coordinates=Coordinates("frames", 0, 0),
-        epoch=1,
-        route="bench",
-        frame=frame,
-        header=header,
-        bucket=BUCKET,
-        geometry=letterbox(header.width, header.height, BUCKET.width, BUCKET.height),
-        received_at=0.0,
-    )
-
-
 def measure(kind: DecoderKind, threads: int, answer: Queue[tuple[int, float]]) -> None:
     """Puts peak bytes and seconds. Runs in a process of its own."""
     decoder = make_decoder(kind, threads=threads, device="cpu")
-    items = [an_item(a_bomb())] * PICTURES
+    items = [frame_item(a_bomb(), Encoding.PNG, BUCKET)] * PICTURES
     out = torch.zeros((PICTURES, BUCKET.height, BUCKET.width, 3), dtype=torch.uint8)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far
     before, began = peak_bytes(), time.perf_counter()

@@ -17,15 +17,14 @@ import numpy as np
 import torch
 from ultralytics.utils import ASSETS
 
+from bench.frame_item import frame_item
 from bench.scenes import Scene
 from pipeline.bucket import Bucket
 from pipeline.decode_dali import DaliDecoder
 from pipeline.decode_opencv import OpenCvDecoder
-from pipeline.item import Coordinates, Item
-from pipeline.letterbox import letterbox
+from pipeline.item import Item
 from pipeline.ports import Decoder
-from pipeline.probe import ProbeLimits, probe
-from schemas.frame import Encoding, FrameMessage
+from schemas.frame import Encoding
 
 BATCH = 4
 SIZES = ((854, 480, 256, 448), (1920, 1080, 384, 640), (3840, 2160, 384, 640))
@@ -54,21 +53,7 @@ class Timing:
 
 def jpeg_item(pixels: np.ndarray, bucket: Bucket) -> Item:
     data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
-    frame = FrameMessage(
-        stream_id="bench", seq=0, captured_at_us=0, encoding=Encoding.JPEG, data=memoryview(data)
-    )
-    header = probe(frame, ProbeLimits(max_pixels=50_000_000, max_scans=100))
-    return Item(
-        attempt_id=0,
-        coordinates=Coordinates("bench", 0, 0),
-        epoch=0,
-        route="bench",
-        frame=frame,
-        header=header,
-        bucket=bucket,
-        geometry=letterbox(header.width, header.height, bucket.width, bucket.height),
-        received_at=0.0,
-    )
+    return frame_item(data, Encoding.JPEG, bucket)
 
 
 def compare(name: str, item: Item, threads: int, rounds: int) -> str:

@@ -12,6 +12,7 @@ import cv2
 import torch
 from msgspec import structs
 
+from bench.frame_item import frame_item
 from bench.host_runtime import HostGraphs, HostRuntime
 from bench.scenes import HELD_OUT, Scene
 from pipeline.batcher import Batcher
@@ -22,10 +23,8 @@ from pipeline.decode_opencv import OpenCvDecoder
 from pipeline.decoders import DecoderKind, fills_gpu, make_decoder
 from pipeline.engine import Engine
 from pipeline.item import Batch, Coordinates, Item, Outcome
-from pipeline.letterbox import letterbox
 from pipeline.ports import Decoder, Lane, Model
 from pipeline.postprocess import YoloPostprocessor
-from pipeline.probe import ProbeLimits, probe
 from pipeline.slots_cuda import CudaDevice
 from pipeline.surface import Surface
 from pipeline.window import FixedPolicy
@@ -34,7 +33,6 @@ from schemas.frame import Encoding, FrameMessage
 from schemas.result import ClosedBy, Detection
 
 CONF, IOU, MAX_DET = 0.25, 0.7, 300
-_LIMITS = ProbeLimits(max_pixels=50_000_000, max_scans=100)
 _DEADLINE_S = 120.0
 _FRAMES_MADE = 4096
 _AT_ONCE = 16
@@ -98,32 +96,13 @@ class Plan:
             torch.cuda.synchronize(self.device)
 
 
-def an_item(data: bytes, encoding: Encoding, bucket: Bucket) -> Item:
-    """A frame's work order, as admission would make it."""
-    frame = FrameMessage(
-        stream_id="check", seq=0, captured_at_us=0, encoding=encoding, data=memoryview(data)
-    )
-    header = probe(frame, _LIMITS)
-    return Item(
-        attempt_id=0,
-        coordinates=Coordinates("check", 0, 0),
-        epoch=0,
-        route="default",
-        frame=frame,
-        header=header,
-        bucket=bucket,
-        geometry=letterbox(header.width, header.height, bucket.width, bucket.height),
-        received_at=0.0,
-    )
-
-
 def scene_items(plan: Plan) -> list[Item]:
     """Different JPEGs of the plan's source size, as cameras send them."""
     items: list[Item] = []
     for number in range(plan.pictures):
         picture, _ = Scene(HELD_OUT + number, *plan.source).frame(5.0)
         encoded = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
-        items.append(an_item(encoded, Encoding.JPEG, plan.bucket))
+        items.append(frame_item(encoded, Encoding.JPEG, plan.bucket))
     return items
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from msgspec import structs
 
-from bench.gpu_check_rig import CONF, IOU, MAX_DET, Direct, Driven, Plan, a_lane, an_item
+from bench.frame_item import frame_item
+from bench.gpu_check_rig import CONF, IOU, MAX_DET, Direct, Driven, Plan, a_lane
 from bench.gpu_check_rows import Row, at_least, at_most, holds, skipped
 from bench.parity import Reference
 from bench.parity_pictures import samples
@@ -66,7 +67,7 @@ def check_decoder(plan: Plan, kind: DecoderKind) -> Iterator[Row]:
     decoder, exact = plan.decoder(kind), OpenCvDecoder()
     worst, spoilt, missed = 0.0, 0, 0
     for bucket in BUCKETS:
-        items = [an_item(sample.data, sample.encoding, bucket) for sample in samples()]
+        items = [frame_item(sample.data, sample.encoding, bucket) for sample in samples()]
         broken = {3: _cut(items[0]), 6: _another_size(items[1])}
         for number, item in broken.items():
             items.insert(number, item)
@@ -150,7 +151,7 @@ def check_graphs(plan: Plan, model: YoloModel) -> Iterator[Row]:
 
 def _pictures(plan: Plan, bucket: Bucket) -> torch.Tensor:
     """The samples as one batch of the bucket, on the device."""
-    items = [an_item(sample.data, sample.encoding, bucket) for sample in samples()]
+    items = [frame_item(sample.data, sample.encoding, bucket) for sample in samples()]
     rows, _ = _rows(OpenCvDecoder(), items, torch.device("cpu"))
     return torch.from_numpy(rows).to(plan.device)
 
@@ -210,7 +211,7 @@ def check_device(plan: Plan, model: YoloModel) -> Iterator[Row]:
     direct = Direct(model)
     batches: list[list[Item]] = []
     for number, bucket in enumerate(BUCKETS * 3):
-        items = [an_item(sample.data, sample.encoding, bucket) for sample in samples()]
+        items = [frame_item(sample.data, sample.encoding, bucket) for sample in samples()]
         size = 1 + number * 3 % bucket.max_batch
         batches.append([*items[number % 4 :][: size - 1], items[-1]])
         if size > 2:
@@ -239,7 +240,7 @@ def check_parity(plan: Plan, weights: Path, kind: DecoderKind, *, half: bool) ->
     comparison = Comparison(limits)
     for bucket in BUCKETS:
         pictures = samples()
-        items = [an_item(sample.data, sample.encoding, bucket) for sample in pictures]
+        items = [frame_item(sample.data, sample.encoding, bucket) for sample in pictures]
         pieces = [
             items[at : at + bucket.max_batch] for at in range(0, len(items), bucket.max_batch)
         ]

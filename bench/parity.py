@@ -23,15 +23,12 @@ import torch
 from pipeline.model import YoloModel, load_model  # isort: skip
 from ultralytics import YOLO
 
+from bench.frame_item import frame_item
 from bench.parity_pictures import Sample, photographs, samples
 from bench.random_weights import write_random_yolov8
 from pipeline.bucket import Bucket
 from pipeline.decode_opencv import OpenCvDecoder
-from pipeline.item import Coordinates, Item
-from pipeline.letterbox import letterbox
 from pipeline.postprocess import YoloPostprocessor
-from pipeline.probe import ProbeLimits, probe
-from schemas.frame import FrameMessage
 from schemas.result import Detection
 
 CONF, IOU, MAX_DET = 0.25, 0.7, 300
@@ -109,7 +106,7 @@ class Worker:
 
     def answers(self, batch: Sequence[Sample], bucket: Bucket) -> list[tuple[Detection, ...]]:
         """Detections of each picture, all in one batch."""
-        items = [_item(sample, bucket) for sample in batch]
+        items = [frame_item(sample.data, sample.encoding, bucket) for sample in batch]
         frames = torch.empty((len(items), bucket.height, bucket.width, 3), dtype=torch.uint8)
         for error in self._decoder.decode(items, frames):
             if error is not None:
@@ -213,28 +210,6 @@ def _alike(a: Detection, b: Detection) -> float:
 def _area(detection: Detection) -> float:
     x1, y1, x2, y2 = detection.box
     return (x2 - x1) * (y2 - y1)
-
-
-def _item(sample: Sample, bucket: Bucket) -> Item:
-    frame = FrameMessage(
-        stream_id=sample.name,
-        seq=0,
-        captured_at_us=0,
-        encoding=sample.encoding,
-        data=memoryview(sample.data),
-    )
-    header = probe(frame, ProbeLimits(max_pixels=50_000_000, max_scans=100))
-    return Item(
-        attempt_id=0,
-        coordinates=Coordinates("frames", 0, 0),
-        epoch=0,
-        route="default",
-        frame=frame,
-        header=header,
-        bucket=bucket,
-        geometry=letterbox(header.width, header.height, bucket.width, bucket.height),
-        received_at=0.0,
-    )
 
 
 def _print_table(title: str, weights: Path, pictures: Sequence[Sample], device: str) -> bool:

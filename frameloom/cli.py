@@ -23,7 +23,7 @@ from frameloom import (
     cli_produce,
     cli_topics,
 )
-from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
+from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption, SetOption
 from frameloom.console import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -102,10 +102,7 @@ def worker(
     *,
     config: ConfigOption = None,
     bootstrap: BootstrapOption = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="One setting, over file and environment."),
-    ] = None,
+    overrides: SetOption = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Start the worker again when it dies.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from frameloom.cli_options import ConfigOption, JsonOption
+from frameloom.cli_options import ConfigOption, JsonOption, SetOption
 from frameloom.console import err, out, print_json, rest_idle_threads, settings_of
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def surface(
     *,
     config: ConfigOption = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="One setting, over file and environment."),
-    ] = None,
+    overrides: SetOption = None,
     full: Annotated[
         bool, typer.Option("--full", help="All powers of two, up to a minute for each route.")
     ] = False,

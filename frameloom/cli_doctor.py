@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption
+from frameloom.cli_options import BootstrapOption, ConfigOption, JsonOption, SetOption
 from frameloom.console import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -31,10 +31,7 @@ def doctor(
     *,
     config: ConfigOption = None,
     bootstrap: BootstrapOption = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="One setting, over file and environment."),
-    ] = None,
+    overrides: SetOption = None,
     write: Annotated[
         bool,
         typer.Option(

@@ -17,6 +17,10 @@ BootstrapOption = Annotated[
         "--bootstrap", "-b", metavar="HOST:PORT", help="Kafka brokers, over those of the settings."
     ),
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=C", help="One setting, over file and environment."),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="For machines: JSON alone on standard output.")
 ]

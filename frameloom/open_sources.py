@@ -15,7 +15,7 @@ from frameloom.live import LiveSource
 from frameloom.live_reader import LiveOptions
 from frameloom.segment_file import SegmentFile
 from frameloom.segments import SegmentOptions
-from frameloom.sources import PICTURE_SUFFIXES, FrameSource, PictureFiles, VideoFile
+from frameloom.sources import PICTURE_SUFFIXES, FrameSource, PictureFiles, Video, VideoFile
 from frameloom.video import VIDEO_SUFFIXES
 from schemas.errors import ConfigError
 from schemas.settings import LimitSettings
@@ -83,7 +83,7 @@ def open_file(path: Path, options: SourceOptions) -> FrameSource:
     """A picture or a video as a source, told apart by its suffix."""
     if path.suffix.lower() not in VIDEO_SUFFIXES:
         return _pictures(path.stem, [path], options)
-    return _video(str(path), path.stem, path.name, options)
+    return _video(Video(str(path), path.stem, path.name), options)
 
 
 def _address(argument: str) -> Address:
@@ -98,7 +98,7 @@ def _open(address: Address, options: SourceOptions) -> AnySource:
         names = ListedPaths(sys.stdin.buffer)
         return FileFeed(address.name, names, lambda path: open_file(path, options))
     if address.kind is Kind.RECORDING:
-        return _video(address.target, address.name, address.shown, options)
+        return _video(Video(address.target, address.name, address.shown), options)
     return LiveSource(address, options.live, buffer=options.buffer, limits=options.limits)
 
 
@@ -146,7 +146,7 @@ def _pictures(name: str, paths: Sequence[Path], options: SourceOptions) -> Pictu
     return PictureFiles(name, paths, quality=options.quality, limits=options.limits)
 
 
-def _video(target: str, name: str, shown: str, options: SourceOptions) -> FrameSource:
+def _video(video: Video, options: SourceOptions) -> FrameSource:
     if options.segment is not None:
-        return SegmentFile(target, name=name, shown=shown, options=options.segment)
-    return VideoFile(target, name=name, shown=shown, quality=options.quality)
+        return SegmentFile(video, options.segment)
+    return VideoFile(video, quality=options.quality)

@@ -13,7 +13,7 @@ from av.video.stream import VideoStream
 
 from frameloom.capture import Captured, CaptureError
 from frameloom.segments import REMUXED, Segment, SegmentOptions, encoded, remuxed
-from frameloom.sources import SourceFrame, Unreadable
+from frameloom.sources import SourceFrame, Unreadable, Video
 from frameloom.video import decoded
 from schemas.frame import Encoding
 
@@ -22,38 +22,28 @@ class SegmentFile:
     """Cuts a video file into segments, which keep its times.
 
     Args:
-        target: anything that FFmpeg opens; never shown.
-        name: of the stream.
-        shown: `target` for people.
+        video: which.
         options: how it is cut.
     """
 
+    total: int | None = None
     quality = 0
     """Segments have none to choose."""
 
-    def __init__(self, target: str, *, name: str, shown: str, options: SegmentOptions) -> None:
-        self._target = target
-        self._name = name
-        self._shown = shown
+    def __init__(self, video: Video, options: SegmentOptions) -> None:
+        self._video = video
+        self.name = video.name
         self._options = options
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def total(self) -> int | None:
-        return None
 
     def frames(self) -> Iterator[SourceFrame | Unreadable]:
         try:
-            container = av.open(self._target)
+            container = av.open(self._video.target)
         except av.error.FFmpegError as error:
-            yield Unreadable(self._shown, f"cannot be opened: {error.strerror}")
+            yield Unreadable(self._video.shown, f"cannot be opened: {error.strerror}")
             return
         with container:
             if not container.streams.video:
-                yield Unreadable(self._shown, "has no video track")
+                yield Unreadable(self._video.shown, "has no video track")
                 return
             yield from self._cut(container, container.streams.video[0])
 
@@ -72,7 +62,7 @@ class SegmentFile:
         try:
             for segment in segments:
                 number += 1
-                name = f"{self._shown}#{number}"
+                name = f"{self._video.shown}#{number}"
                 if segment.data is None:
                     why = segment.why or "it cannot be decoded without a key frame"
                     yield Unreadable(name, why)
@@ -81,7 +71,7 @@ class SegmentFile:
                     first_us = segment.stamp_us or 0
                 yield _frame(name, segment, segment.data, first_us, interval_us)
         except CaptureError as error:
-            yield Unreadable(self._shown, str(error))
+            yield Unreadable(self._video.shown, str(error))
 
 
 def _frame(

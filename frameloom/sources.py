@@ -157,36 +157,42 @@ class PictureFiles:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Video:
+    """A video file that becomes one stream.
+
+    Attributes:
+        target: anything that FFmpeg opens; never shown.
+        name: of the stream.
+        shown: `target` for people.
+    """
+
+    target: str
+    name: str
+    shown: str
+
+
 class VideoFile:
     """A video file as one stream; each frame is encoded as JPEG and keeps its own time.
 
     Args:
-        target: anything that FFmpeg opens; never shown.
-        name: of the stream.
-        shown: `target` for people.
+        video: which.
         quality: of the JPEGs, 1..100; may be changed on the way.
     """
 
-    def __init__(self, target: str, *, name: str, shown: str, quality: int) -> None:
-        self._target = target
-        self._name = name
-        self._shown = shown
+    total: int | None = None
+
+    def __init__(self, video: Video, *, quality: int) -> None:
+        self._video = video
+        self.name = video.name
         self.quality = quality
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def total(self) -> int | None:
-        return None
-
     def frames(self) -> Iterator[SourceFrame | Unreadable]:
-        video = VideoFrames(self._target)
+        video = VideoFrames(self._video.target)
         number = 0
         for found in video:
             number += 1
-            name = f"{self._shown}#{number}"
+            name = f"{self._video.shown}#{number}"
             if isinstance(found, str):
                 yield Unreadable(name, found)
                 continue

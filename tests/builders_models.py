@@ -35,6 +35,20 @@ def a_network(kind: str = "v8/yolov8", *, width: float = 0.0625, **changes: Any)
     return network
 
 
+def some_frames(n: int, height: int = 64, width: int = 96) -> torch.Tensor:
+    """Uint8[n, height, width, 3]: noise, the same for the same n."""
+    source = torch.Generator().manual_seed(n)
+    return torch.randint(0, 256, (n, height, width, 3), dtype=torch.uint8, generator=source)
+
+
+NO_FRAMES = {
+    "float": torch.zeros((1, 64, 96, 3)),
+    "planes": torch.zeros((1, 3, 64, 96), dtype=torch.uint8),
+    "no batch": torch.zeros((64, 96, 3), dtype=torch.uint8),
+}
+"""What no model may be given."""
+
+
 def a_checkpoint(path: Path, network: object) -> Path:
     """What Ultralytics would have saved at `path`."""
     torch.save({"model": network, "ema": None, "train_args": {}}, path)

@@ -18,6 +18,7 @@ from pipeline.bucket import Bucket
 from pipeline.ports import Model
 from schemas.errors import ConfigError
 from schemas.settings import Backend, Precision
+from tests.builders_models import NO_FRAMES, some_frames
 
 CONF, IOU = 0.25, 0.7
 LOADING = Loading(device="cpu", conf=CONF, iou=IOU, threads=1)
@@ -37,11 +38,6 @@ def opened(
     precision: Precision = Precision.AUTO,
 ) -> Opened:
     return open_model(ModelOrder(str(path), backend, precision, buckets, LOADING, cache))
-
-
-def some_frames(n: int, height: int = 64, width: int = 96) -> torch.Tensor:
-    source = torch.Generator().manual_seed(n)
-    return torch.randint(0, 256, (n, height, width, 3), dtype=torch.uint8, generator=source)
 
 
 @pytest.fixture(scope="module")
@@ -123,15 +119,7 @@ def test_frames_are_left_as_they_are(model: Model) -> None:
     assert torch.equal(frames, before)
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
-        torch.zeros((1, 64, 96, 3)),
-        torch.zeros((1, 3, 64, 96), dtype=torch.uint8),
-        torch.zeros((64, 96, 3), dtype=torch.uint8),
-    ],
-    ids=["float", "planes", "no batch"],
-)
+@pytest.mark.parametrize("frames", NO_FRAMES.values(), ids=NO_FRAMES)
 def test_frames_of_another_kind_are_a_bug(model: Model, frames: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="frames must be uint8"):
         model.infer(frames)

@@ -24,7 +24,7 @@ from pipeline.bucket import Bucket
 from pipeline.model import YoloModel, load_model
 from pipeline.ports import Model
 from schemas.errors import ConfigError, FatalError
-from tests.builders_models import a_checkpoint, a_network
+from tests.builders_models import NO_FRAMES, a_checkpoint, a_network, some_frames
 
 WAIT_S = 30.0
 CONF, IOU = 0.25, 0.7
@@ -32,11 +32,6 @@ CONF, IOU = 0.25, 0.7
 
 def load(path: Path | str, *, device: str = "cpu", threads: int = 0) -> YoloModel:
     return load_model(str(path), device=device, conf=CONF, iou=IOU, threads=threads)
-
-
-def some_frames(n: int, height: int = 64, width: int = 96) -> torch.Tensor:
-    source = torch.Generator().manual_seed(n)
-    return torch.randint(0, 256, (n, height, width, 3), dtype=torch.uint8, generator=source)
 
 
 @pytest.fixture(scope="module")
@@ -145,15 +140,7 @@ def test_auto_takes_the_device_there_is(checkpoint: Path) -> None:
     assert load(checkpoint, device="auto").device.type == kind
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
-        torch.zeros((1, 64, 64, 3)),
-        torch.zeros((1, 3, 64, 64), dtype=torch.uint8),
-        torch.zeros((64, 64, 3), dtype=torch.uint8),
-    ],
-    ids=["float", "planes", "no batch"],
-)
+@pytest.mark.parametrize("frames", NO_FRAMES.values(), ids=NO_FRAMES)
 def test_frames_of_another_kind_are_a_bug(model: YoloModel, frames: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="frames must be uint8"):
         model.infer(frames)

@@ -50,6 +50,16 @@ def a_claim(stream: str, seq: int, uri: str, data: bytes = JPEG, **fields: objec
     return Sent(envelope(stream, seq, claim=claim, **fields), key=stream.encode())
 
 
+def once(released: asyncio.Event) -> http.Answer:
+    """The picture, but not before that."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        await released.wait()
+        await http.body(JPEG)(writer)
+
+    return answer
+
+
 async def test_claims_are_answered_among_frames_in_order(
     broker: str, unique: Unique, tmp_path: Path
 ) -> None:
@@ -91,13 +101,8 @@ async def test_claims_are_answered_among_frames_in_order(
 
 async def test_a_slow_claim_holds_its_stream_and_nobody_else(broker: str, unique: Unique) -> None:
     release = asyncio.Event()
-
-    async def slow(writer: asyncio.StreamWriter) -> None:
-        await release.wait()
-        await http.body(JPEG)(writer)
-
     async with hostile_server() as server:
-        server.paths["/slow"] = slow
+        server.paths["/slow"] = once(release)
         uri = server.url("/slow", "127.0.0.1")
         bench = with_claims(
             await a_bench(broker, unique),
@@ -141,13 +146,8 @@ async def test_a_claim_under_way_is_settled_when_the_worker_drains(
     broker: str, unique: Unique
 ) -> None:
     release = asyncio.Event()
-
-    async def slow(writer: asyncio.StreamWriter) -> None:
-        await release.wait()
-        await http.body(JPEG)(writer)
-
     async with hostile_server() as server:
-        server.paths["/slow"] = slow
+        server.paths["/slow"] = once(release)
         uri = server.url("/slow", "127.0.0.1")
         bench = with_claims(
             await a_bench(broker, unique), allowed_prefixes=[uri], allowed_networks=["127.0.0.1"]
