@@ -9,8 +9,9 @@ touches a picture. The engine drives it:
     batcher.next(now, view) → Decision        call until it holds neither a batch nor expired items
     batcher.next_due(now, view) → instant     when to call again if nothing else happens
 
-A batch closes by the first of: `full` (as many as one batch takes, or, where the device has nothing
-to do, as many as bring it to its best speed), `window` (a frame's wait is up), `deadline` (its time
+A batch closes by the first of: `full` (as many as one batch takes: the bucket's `max_batch`, or
+fewer where more were measured to be slower; or, where the device has nothing to do, as many as
+bring it to its best speed), `window` (a frame's wait is up), `deadline` (its time
 to live forces it), `idle` (see `_idle_ready`), `drain` or `revoke` (told to flush).
 A solo item waits for nobody: nothing else is started until the device is empty, and then it runs
 as a batch of its own (`solo`).
@@ -154,7 +155,7 @@ class Batcher:
     def limit(self, route: str, bucket: str, most: int) -> None:
         """From now on no batch of this queue has more than `most` frames (≥ 1), whatever the
         bucket allows: the device has no memory for more."""
-        self._queues[route, bucket].limit = most
+        self._queues[route, bucket].limit = self._worthwhile(route, bucket, most)
 
     def flush(
         self, closed_by: ClosedBy, partitions: frozenset[tuple[str, int]] | None = None
@@ -174,7 +175,13 @@ class Batcher:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = BucketQueue(item.route, item.bucket)
+            queue.limit = self._worthwhile(item.route, item.bucket.name, item.bucket.max_batch)
         return queue
+
+    def _worthwhile(self, route: str, bucket: str, most: int) -> int:
+        """At most so many frames, and no more than keep the model at its speed."""
+        found = self._surface.worthwhile(route, bucket) if self._policy.idle_launch else None
+        return most if found is None else min(most, found)
 
     def _learn_interval(self, item: Item) -> float | None:
         frame = item.frame

@@ -46,7 +46,7 @@ class BucketQueue:
     """The waiting frames of one (route, bucket).
 
     Attributes:
-        limit: most frames in one batch, 1 to the bucket's `max_batch`.
+        limit: most frames in one batch, 1 to the bucket's `max_batch`; the batcher sets it.
     """
 
     def __init__(self, route: str, bucket: Bucket) -> None:

@@ -19,6 +19,8 @@ the sizes next to the batch's own."""
 MOST_STEP = math.log(2)
 """A batch that took longer than twice its prediction (a stall) counts as twice."""
 LEAST_S = 1e-9
+FALL = 0.05
+"""How far below the best speed a batch may be: fewer, larger ones spare work around the model."""
 PLATEAU_GAIN = 0.05
 """Twice the batch has to bring more than this, or it is not worth its latency."""
 
@@ -99,6 +101,16 @@ class Table:
             if gain(self.measured(n), n, self.measured(2 * n), 2 * n) < PLATEAU_GAIN:
                 return n
         return None
+
+    def worthwhile(self) -> int | None:
+        """The largest size, up to the largest measured, that does as many pictures per second as
+        the best one, less `FALL`; None where that is the largest measured: nothing was seen to fall
+        then. On a CPU large batches leave the caches, and each picture takes longer."""
+        # Between measured sizes pictures per second only rise or only fall.
+        best = max(n / self.measured(n) for n in self.sizes)
+        sizes = range(self.sizes[-1], self.sizes[0] - 1, -1)
+        found = next(n for n in sizes if n / self.measured(n) >= (1.0 - FALL) * best)
+        return None if found == self.sizes[-1] else found
 
     def _between(self, seconds: list[float], n: int) -> float:
         if n > self.sizes[-1]:

@@ -28,15 +28,27 @@ class Surface:
     def __init__(self, measured: Mapping[Key, Mapping[int, float]] | None = None) -> None:
         self._tables = {key: Table(seconds) for key, seconds in (measured or {}).items() if seconds}
         self._preferred = {key: table.plateau() for key, table in self._tables.items()}
+        self._worthwhile = {key: table.worthwhile() for key, table in self._tables.items()}
         self._watches = {key: DriftWatch() for key in self._tables}
         self._drifts = {key: Drift(*key, ratio=1.0, alarmed=False) for key in self._tables}
         self._lines: dict[Key, Line] = {}
         self._around: dict[Key, Line] = {}
 
     def observe(
-        self, route: str, bucket: str, n: int, seconds: float, *, around_s: float = 0.0
+        self,
+        route: str,
+        bucket: str,
+        n: int,
+        seconds: float,
+        *,
+        around_s: float = 0.0,
+        model_s: float | None = None,
     ) -> Drift | None:
         """A batch of `n` ≥ 1 frames took `seconds` in the model and `around_s` before and after.
+
+        Args:
+            model_s: the same as `seconds`, but as calibration measures it, see `BatchDone`; None
+                where it is the same. Predictions go by the clock, drift by this.
 
         Returns:
             How its (route, bucket) stands, when this batch raised or cleared its alarm.
@@ -47,9 +59,10 @@ class Surface:
         if table is None:
             self._lines.setdefault(key, Line()).add(n, seconds)
             return None
-        changed = self._watches[key].observe(max(seconds, LEAST_S) / table.measured(n))
-        table.correct(n, seconds)
         watch = self._watches[key]
+        compared_s = seconds if model_s is None else model_s
+        changed = watch.observe(max(compared_s, LEAST_S) / table.measured(n))
+        table.correct(n, seconds)
         drift = self._drifts[key] = Drift(*key, ratio=watch.ratio, alarmed=watch.alarmed)
         return drift if changed else None
 
@@ -64,6 +77,11 @@ class Surface:
         """The batch size whose double is hardly faster per frame; None where nothing was
         measured."""
         return self._preferred.get((route, bucket))
+
+    def worthwhile(self, route: str, bucket: str) -> int | None:
+        """The batch size beyond which the model was measured to become slower per frame; None where
+        it does not, or nothing was measured."""
+        return self._worthwhile.get((route, bucket))
 
     def drifts(self) -> tuple[Drift, ...]:
         """How every measured (route, bucket) stands."""

@@ -130,6 +130,7 @@ def measure_surface(
             for bucket, seconds in by_bucket.items()
         },
         preferred={bucket: Table(seconds).plateau() for bucket, seconds in by_bucket.items()},
+        worthwhile={bucket: Table(seconds).worthwhile() for bucket, seconds in by_bucket.items()},
     )  # fmt: skip
     return found
 

@@ -131,6 +131,44 @@ def test_while_the_device_is_busy_frames_gather_to_the_largest_batch() -> None:
     assert len(batch.items) == SMALL.max_batch == 4
 
 
+def slowing(size: int) -> Surface:
+    """A surface on which batches beyond `size` are slower per frame, as on a CPU."""
+    seconds = {n: 0.01 * n * (1.0 if n <= size else 1.5) for n in (1, 2, 3, 4)}
+    surface = Surface({("default", SMALL.name): seconds})
+    assert surface.worthwhile("default", SMALL.name) == size
+    return surface
+
+
+def test_a_backlog_leaves_in_batches_of_the_size_at_which_the_device_is_fastest() -> None:
+    batcher = a_batcher(surface=slowing(3))
+    for index in range(7):
+        batcher.add(an_item(f"cam{index}", received_at=NOW), NOW)
+    sizes: list[int] = []
+    while (batch := closed(batcher, NOW, BUSY)) is not None:
+        assert batch.closed_by is ClosedBy.FULL
+        sizes.append(len(batch.items))
+    assert sizes == [3, 3]
+    assert batcher.depths()[0].limit == 3
+
+
+def test_a_device_short_of_memory_takes_the_lower_of_both_limits() -> None:
+    batcher = a_batcher(surface=slowing(2))
+    for index in range(4):
+        batcher.add(an_item(f"cam{index}", received_at=NOW), NOW)
+    for most, limit in ((1, 1), (3, 2)):
+        batcher.limit("default", SMALL.name, most)
+        assert batcher.depths()[0].limit == limit
+
+
+def test_the_baseline_takes_its_full_batch_though_it_is_slower() -> None:
+    batcher = a_batcher(FixedPolicy(10.0), slowing(2))
+    for index in range(4):
+        batcher.add(an_item(f"cam{index}", received_at=NOW), NOW)
+    batch = closed(batcher, NOW, BUSY)
+    assert batch is not None
+    assert len(batch.items) == SMALL.max_batch == 4
+
+
 def test_the_baseline_waits_for_its_full_batch_on_any_surface() -> None:
     batcher = a_batcher(FixedPolicy(10.0), preferring(1))
     batcher.add(an_item("cam0", received_at=NOW), NOW)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.latency import PLATEAU_GAIN, Table, gain
+from pipeline.latency import FALL, PLATEAU_GAIN, Table, gain
 
 SECONDS = st.floats(1e-6, 10)
 TABLES = st.dictionaries(st.integers(1, 64), SECONDS, min_size=1, max_size=8)
@@ -50,6 +50,31 @@ def test_the_plateau_is_where_doubling_hardly_helps() -> None:
 def test_without_a_plateau_there_is_none() -> None:
     assert Table(dict.fromkeys((1, 2, 4, 8), 0.01)).plateau() is None
     assert Table({1: 0.01}).plateau() is None
+
+
+def test_beyond_some_size_a_batch_is_slower_per_picture() -> None:
+    # 50, 100, 125, 100 pictures per second; at 9 of them still 95 % of the best.
+    table = Table({1: 0.02, 2: 0.02, 8: 0.064, 16: 0.16})
+    worth = table.worthwhile()
+    assert worth is not None
+    assert 8 <= worth < 16
+    assert worth / table.at(worth) >= 0.95 * 125
+    assert (worth + 1) / table.at(worth + 1) < 0.95 * 125
+
+
+def test_where_no_batch_is_slower_all_are_worthwhile() -> None:
+    assert Table({n: 0.010 + 0.005 * n for n in (1, 4, 16)}).worthwhile() is None
+    assert Table({n: 0.01 * n for n in (1, 2, 4)}).worthwhile() is None
+    assert Table({1: 0.01, 16: 0.01 * 16 * 1.04}).worthwhile() is None, "within the tolerance"
+    assert Table({4: 0.01}).worthwhile() is None
+
+
+@given(TABLES)
+def test_what_is_worthwhile_is_near_the_best_speed(seconds: dict[int, float]) -> None:
+    table = Table(seconds)
+    worth = table.worthwhile() or table.sizes[-1]
+    best = max(n / table.measured(n) for n in range(1, table.sizes[-1] + 1))
+    assert worth / table.measured(worth) >= (1 - FALL) * best * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("factor", [0.3, 0.9, 1.5, 3.0])

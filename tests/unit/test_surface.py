@@ -85,6 +85,21 @@ def test_a_bucket_that_was_not_measured_prefers_no_size() -> None:
     assert Surface({KEY: {1: 0.01}}).preferred(*KEY) is None
 
 
+def test_a_busy_machine_is_no_drift_but_predictions_follow_it() -> None:
+    """On the clock batches take four times as long; the model's own processor time is as it was."""
+    surface = Surface(MEASURED)
+    told = [surface.observe(*KEY, 4, 0.120, model_s=0.031) for _ in range(200)]
+    assert not any(told)
+    assert [drift.ratio for drift in surface.drifts()] == [pytest.approx(0.031 / 0.030)]
+    assert surface.service_s(*KEY, 4) == pytest.approx(0.120, rel=0.02)
+
+
+def test_a_model_that_needs_more_processor_time_has_drifted() -> None:
+    surface = Surface(MEASURED)
+    told = [surface.observe(*KEY, 4, 0.120, model_s=0.075) for _ in range(100)]
+    assert [drift.alarmed for drift in told if drift] == [True]
+
+
 def test_drift_is_told_once_and_shown_until_it_ends() -> None:
     surface = Surface(MEASURED)
     assert [drift.ratio for drift in surface.drifts()] == [1.0]
