@@ -28,6 +28,7 @@ class Work:
         batch: the plan.
         started_at: monotonic seconds.
         decode_s, infer_s, post_s: what the stages took, seconds.
+        model_s: see `BatchDone.model_s`.
         errors: per item of the batch, once it is decoded.
         attempts: per item of the batch: how often it was run.
         fits: see `BatchDone.fits`.
@@ -39,6 +40,7 @@ class Work:
     decode_s: float = 0.0
     infer_s: float = 0.0
     post_s: float = 0.0
+    model_s: float | None = None
     errors: list[PoisonError | None] = field(default_factory=list[PoisonError | None])
     attempts: list[int] = field(default_factory=list[int])
     fits: int | None = None
@@ -140,4 +142,4 @@ def finished(
         )
         for index, item in enumerate(work.batch.items)
     )
-    return BatchDone(work.batch, outcomes, times, work.fits)
+    return BatchDone(work.batch, outcomes, times, work.fits, work.model_s)

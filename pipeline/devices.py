@@ -10,12 +10,18 @@ from pipeline.cuda_graphs import GraphableModel, GraphedModel, TorchGraphs
 from pipeline.cuda_runtime import TorchCuda
 from pipeline.guard import Guard
 from pipeline.ports import Device, Lane, Model
+from pipeline.processor_time import NoMeter, ProcessorMeter
 from pipeline.slots import ThreadedDevice
 from pipeline.slots_cuda import CudaDevice
 
 
 def make_device(
-    lanes: Mapping[str, Lane], *, torch_device: str, slots: int, guard: Guard
+    lanes: Mapping[str, Lane],
+    *,
+    torch_device: str,
+    slots: int,
+    guard: Guard,
+    model_threads: int = 0,
 ) -> Device:
     """The device for these lanes, its threads started. On a GPU every bucket's largest batch runs
     once before.
@@ -25,13 +31,17 @@ def make_device(
         torch_device: `cpu`, `cuda` or `cuda:N`.
         slots: see `ThreadedDevice` and `CudaDevice`.
         guard: stands around every native call.
+        model_threads: that models have on a CPU; 0: one per core.
 
     Raises:
         FatalError: the GPU failed.
     """
     where = torch.device(torch_device)
     if where.type == "cpu":
-        return ThreadedDevice(lanes, slots=slots, guard=guard)
+        # Threads that DALI keeps cannot be told from the model's.
+        known = all(lane.decoder.name == "opencv" for lane in lanes.values())
+        meter = ProcessorMeter(model_threads) if known else NoMeter()
+        return ThreadedDevice(lanes, slots=slots, meter=meter, guard=guard)
     return CudaDevice(lanes, TorchCuda(where), slots=slots, guard=guard)
 
 

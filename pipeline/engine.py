@@ -103,7 +103,7 @@ class EngineLoop:
         batch, times = done.batch, done.times
         drift = self._surface.observe(
             batch.route, batch.bucket.name, len(batch.items), times.infer_s,
-            around_s=times.decode_s + times.post_s,
+            around_s=times.decode_s + times.post_s, model_s=done.model_s,
         )  # fmt: skip
         if drift is not None:
             said = "drifted from" if drift.alarmed else "came back to"

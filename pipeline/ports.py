@@ -185,12 +185,16 @@ class BatchDone:
 
     Attributes:
         fits: where memory ran out, the most of its rows that went through at once; else None.
+        model_s: what the model took as calibration measures it, seconds; None where that is
+            `times.infer_s`, or cannot be told. On a CPU it is processor time over the model's
+            threads: other work on the same cores makes the time on the clock longer.
     """
 
     batch: Batch
     outcomes: tuple[Outcome, ...]
     times: StageTimes
     fits: int | None = None
+    model_s: float | None = None
 
 
 class Device(Protocol):

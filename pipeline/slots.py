@@ -22,6 +22,7 @@ from pipeline.journal import Stage
 from pipeline.letterbox import PAD_VALUE
 from pipeline.native_calls import NativeCalls
 from pipeline.ports import Clock, Lane
+from pipeline.processor_time import ModelMeter, NoMeter
 from pipeline.slot import HostSlot, SlotState
 from pipeline.slot_device import SlotDevice
 from schemas.result import Detection
@@ -43,6 +44,7 @@ class ThreadedDevice(SlotDevice[HostSlot, _Work]):
     Args:
         lanes: route name → decoder, model and post-processor. Each is used by one thread only.
         slots: batches between start and the end of their model stage, ≥ 1.
+        meter: of the model's processor time, see `BatchDone.model_s`.
         guard: stands around every native call.
         clock: monotonic seconds.
     """
@@ -52,9 +54,11 @@ class ThreadedDevice(SlotDevice[HostSlot, _Work]):
         lanes: Mapping[str, Lane],
         *,
         slots: int = 2,
+        meter: ModelMeter | None = None,
         guard: Guard | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
+        self._meter = meter or NoMeter()
         self._native = NativeCalls(guard or Unguarded(), cuda=False)
         super().__init__(lanes, [HostSlot(index) for index in range(slots)], clock)
 
@@ -73,10 +77,11 @@ class ThreadedDevice(SlotDevice[HostSlot, _Work]):
 
     def _infer(self, work: _Work) -> None:
         self._enter(work.slot, SlotState.INFERRING)
-        began = self._clock()
+        began, running = self._clock(), self._meter.begin()
         if work.rows:
             self._infer_rows(work)
         work.infer_s = self._clock() - began
+        work.model_s = running.seconds() if running else None
         self._enter(work.slot, SlotState.FREE)
         self._notify()
 

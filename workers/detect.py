@@ -104,6 +104,7 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
             torch_device=loaded.torch_device,
             slots=settings.device.slots,
             guard=safety.guard,
+            model_threads=settings.device.model_threads,
         )
         return Engine(
             Batcher(make_policy(settings.window), surface),

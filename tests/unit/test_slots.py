@@ -15,6 +15,7 @@ from pipeline.guard import Guard
 from pipeline.item import Batch, Item
 from pipeline.journal import Stage
 from pipeline.ports import BatchDone, Lane
+from pipeline.processor_time import ModelMeter
 from pipeline.retry import Backoff
 from pipeline.slot import HostSlot, SlotState
 from pipeline.slots import ThreadedDevice
@@ -34,11 +35,11 @@ _ids = itertools.count(1)
 
 
 class Rig:
-    def __init__(self, guard: Guard | None = None) -> None:
+    def __init__(self, guard: Guard | None = None, meter: ModelMeter | None = None) -> None:
         self.decoder, self.model = FakeDecoder(), FakeModel()
         self.post = FakePostprocessor()
         lane = Lane(self.decoder, self.model, self.post)
-        self.device = ThreadedDevice({"default": lane}, guard=guard)
+        self.device = ThreadedDevice({"default": lane}, guard=guard, meter=meter)
         self._changed = threading.Condition()
         self.device.listen(self._notify)
 
@@ -242,6 +243,35 @@ def test_every_native_call_is_guarded_with_the_items_it_is_made_for() -> None:
         (Stage.POST, ["cam2"]),
     ]
     assert not inside
+
+
+class ScriptedMeter:
+    """Says of every run that it took so long; is its own run."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.threads: set[int] = set()
+
+    def begin(self) -> ScriptedMeter:
+        self.threads.add(threading.get_ident())
+        return self
+
+    def seconds(self) -> float:
+        self.threads.add(threading.get_ident())
+        return self._seconds
+
+
+def test_the_models_processor_time_is_told_with_the_batch() -> None:
+    meter = ScriptedMeter(0.25)
+    rig = Rig(meter=meter)
+    assert rig.run(pictures(2)).model_s == 0.25
+    assert len(meter.threads) == 1, "read on the model's thread"
+    rig.device.close()
+    assert rig.device.join(DEADLINE_S)
+
+
+def test_without_a_meter_there_is_only_the_time_on_the_clock(rig: Rig) -> None:
+    assert rig.run(pictures(2)).model_s is None
 
 
 def test_one_thread_runs_the_model(rig: Rig) -> None:
