@@ -8,6 +8,12 @@ In one process and in turn, several times, with the same frames of the mixed str
 - *engine*: the worker's engine, fed with encoded bytes from memory;
 - *end to end*: the worker, from Kafka back to Kafka.
 
+All of it is measured at full work. What goes through an engine is measured from one answer to
+another: the first answers come before, and at the end as many frames wait as the worker takes in,
+so that neither a start nor a drain is inside. The topic is filled beforehand, so no producer works
+meanwhile; it has one partition, so that both ways answer the same frames in the same order. The
+broker runs on the same cores: its processor time is a column of its own.
+
 The first three are the ceilings. On a CPU they share the cores, so nobody can reach the lowest of
 them: the three together can at best take the sum of their processor time. What the way through
 Kafka costs is end to end against the engine.
@@ -19,7 +25,6 @@ import argparse
 import asyncio
 import os
 import sys
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -30,20 +35,19 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import msgspec
 import torch
 
-from bench.contender import Order, Spent
-from bench.cpu_rig import Rig, items_of, rig_settings
+from bench.ceiling_report import PARTS, document
+from bench.contender import Meter, Order, Spent
+from bench.cpu_rig import CREDITS, LEAD, POLL, Rig, items_of, rig_settings
 from bench.kafka_load import Load, Topics, filled
 from bench.mixed_streams import mixed_loads
 from bench.noop_lane import noop_lane
-from bench.report import Bars, Cell, Document, Goal, machine, median, plan_of, show, spread, write
-from bench.worker_round import settings_of, worker_round
+from bench.report import Document, machine, plan_of, show, write
+from bench.switched_lane import Switch, switched
+from bench.worker_round import Span, settings_of, worker_round
 from pipeline.item import Item
 from pipeline.ports import Lane
 from schemas.settings import Backend, DeviceSettings, RouteSettings, Settings
 from workers.lanes import Loaded
-
-PARTS = ("ingest", "decode", "model", "engine", "end to end")
-GOAL = 0.97
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +56,25 @@ class Options:
 
     Attributes:
         bootstrap: the broker.
-        frames: of the mixed streams, per round.
-        repeats: rounds of each part.
+        broker: its process id, if it runs on this machine and was started for this.
+        frames: of the mixed streams, measured in each turn of a part.
+        repeats: turns of each part.
         backend: of the model.
         decode_threads, model_threads: 0 lets the worker choose.
     """
 
     bootstrap: str
-    frames: int = 129
-    repeats: int = 5
+    broker: int | None = None
+    frames: int = 256
+    repeats: int = 3
     backend: str = "auto"
     decode_threads: int = 0
     model_threads: int = 0
+
+    @property
+    def on_topic(self) -> int:
+        """Records: those that lead, those measured, and those that wait at the end."""
+        return LEAD + self.frames + CREDITS + 2 * POLL
 
 
 class Parts:
@@ -77,8 +88,8 @@ class Parts:
         )
         self.rig = Rig(rig_settings(self._route, device))
         self._topics = topics
-        self._items = items_of(loads, self.rig.buckets)
-        self._batches = _batches(self._items)
+        self._items = items_of(loads, self.rig.buckets)[: options.frames]
+        self._batches = full_batches(self._items)
         self._rows = {
             b.name: torch.full((b.max_batch, b.height, b.width, 3), 114, dtype=torch.uint8)
             for b in self.rig.buckets
@@ -88,13 +99,15 @@ class Parts:
         """One turn of a part."""
         match part:
             case "ingest":
-                return asyncio.run(self._through_kafka(lambda _: _nothing(self._route)))
+                # Nothing is slow here: nearly all of the topic is measured.
+                frames = self._options.on_topic - LEAD - POLL
+                return self._through_kafka(_nothing(self._route), frames)
             case "end to end":
-                return asyncio.run(self._through_kafka(lambda _: self.rig.loaded()))
+                switch = Switch()
+                loaded = self.rig.loaded(lambda lane: switched(lane, switch))
+                return self._through_kafka(loaded, self._options.frames, switch.off)
             case "engine":
-                run = self.rig.run(self._items)
-                note = f"{run.frames / run.batches:.1f} frames a batch"
-                return Spent(frames=run.frames, cpu_s=run.cpu_s, wall_s=run.wall_s, note=note)
+                return self.rig.run(self._items).spent
             case "decode":
                 return self._alone(self._decode)
             case _:
@@ -102,12 +115,13 @@ class Parts:
 
     def _alone(self, work: Callable[[Lane, Sequence[Item]], None]) -> Spent:
         lane = self.rig.lane()
-        wall, cpu = time.perf_counter(), time.process_time()
+        work(lane, self._batches[0])
+        meter = Meter()
         for batch in self._batches:
             work(lane, batch)
-        cpu_s, wall_s = time.process_time() - cpu, time.perf_counter() - wall
+        spent = meter.spent(len(self._items), batches=len(self._batches))
         lane.decoder.close()
-        return Spent(frames=len(self._items), cpu_s=cpu_s, wall_s=wall_s)
+        return spent
 
     def _decode(self, lane: Lane, batch: Sequence[Item]) -> None:
         refused = lane.decoder.decode(batch, self._rows[batch[0].bucket.name][: len(batch)])
@@ -118,24 +132,31 @@ class Parts:
         raw = lane.model.infer(self._rows[batch[0].bucket.name][: len(batch)])
         lane.postprocessor.detections(raw, [item.geometry for item in batch])
 
-    async def _through_kafka(self, load: Callable[[Settings], Loaded]) -> Spent:
+    def _through_kafka(
+        self, loaded: Loaded, frames: int, enough: Callable[[], None] = lambda: None
+    ) -> Spent:
         order = Order(
             bootstrap=self._options.bootstrap, input=self._topics.input,
             output=self._topics.output, dead_letter=self._topics.dead_letter,
-            group=f"bench-{uuid.uuid4().hex}", frames=len(self._items),
+            group=f"bench-{uuid.uuid4().hex}", frames=frames,
         )  # fmt: skip
-        settings = settings_of(order, self._route)
-        device = self.rig.settings.device
-        return await worker_round(
-            msgspec.structs.replace(settings, device=device), load, order.frames
+        settings = msgspec.structs.replace(
+            settings_of(order, self._route), device=self.rig.settings.device
         )
+        span = Span(after=LEAD, frames=frames, enough=enough, broker=self._options.broker)
+
+        def load(_: Settings) -> Loaded:
+            return loaded
+
+        # A loop of its own: the real worker's way.
+        return asyncio.run(worker_round(settings, load, span))
 
 
 def _nothing(route: RouteSettings) -> Loaded:
     return Loaded({route.name: noop_lane()}, "cpu")
 
 
-def _batches(items: Sequence[Item]) -> list[list[Item]]:
+def full_batches(items: Sequence[Item]) -> list[list[Item]]:
     """Full batches where there are enough of a bucket, in the order in which they fill."""
     open_batches: dict[str, list[Item]] = {}
     batches: list[list[Item]] = []
@@ -147,87 +168,37 @@ def _batches(items: Sequence[Item]) -> list[list[Item]]:
     return batches + list(open_batches.values())
 
 
-async def _with_topics(options: Options, loads: Sequence[Load]) -> dict[str, list[Spent]]:
+async def _with_topics(
+    options: Options, loads: Sequence[Load]
+) -> tuple[dict[str, list[Spent]], str]:
     found: dict[str, list[Spent]] = {part: [] for part in PARTS}
-    async with filled(options.bootstrap, loads) as topics:
+    async with filled(options.bootstrap, loads, partitions=1) as topics:
         parts = await asyncio.to_thread(Parts, options, loads, topics)
-        for repeat in range(options.repeats + 1):
-            for part in PARTS:
-                # Each round has a loop of its own, in a thread: the real worker's way.
-                spent = await asyncio.to_thread(parts.round, part)
-                if repeat:
-                    found[part].append(spent)
-    return found
+        for repeat in range(options.repeats):
+            # There and back: a machine that becomes slower does so for all parts alike.
+            for part in PARTS if repeat % 2 == 0 else reversed(PARTS):
+                found[part].append(await asyncio.to_thread(parts.round, part))
+    return found, f"{parts.rig.backend}, {parts.rig.decoder}"
 
 
 def measure(options: Options) -> Document:
-    """All parts in turn, after one turn of each that does not count."""
+    """All parts in turn."""
     about = machine()
-    loads = mixed_loads(options.frames)
-    return document(options, about, asyncio.run(_with_topics(options, loads)))
-
-
-def document(options: Options, about: dict[str, Cell], found: dict[str, list[Spent]]) -> Document:
-    """The figures. Ratios are medians over the repeats, each of one turn of all parts."""
-    rows: list[dict[str, Cell]] = [
-        {
-            "part": part,
-            "frames_per_s": median([spent.rate for spent in rounds]),
-            "from-to": spread([spent.rate for spent in rounds]),
-            "cpu_ms_per_frame": median([spent.cpu_us / 1e3 for spent in rounds]),
-            "note": rounds[-1].note,
-        }
-        for part, rounds in found.items()
-    ]
-    turns = [dict(zip(PARTS, turn, strict=True)) for turn in zip(*found.values(), strict=True)]
-    goals = [
-        Goal(
-            name="end to end / engine, frames per second",
-            value=median([t["end to end"].rate / t["engine"].rate for t in turns]),
-            goal=GOAL,
-        ),
-        Goal(
-            name="engine / end to end, processor time per frame",
-            value=median([t["engine"].cpu_us / t["end to end"].cpu_us for t in turns]),
-            goal=GOAL,
-        ),
-        Goal(
-            name="end to end / lowest of the three ceilings, frames per second",
-            value=median(
-                [t["end to end"].rate / min(t[part].rate for part in PARTS[:3]) for t in turns]
-            ),
-            goal=GOAL,
-        ),
-        Goal(
-            name="sum of the three parts / end to end, processor time per frame",
-            value=median(
-                [sum(t[part].cpu_us for part in PARTS[:3]) / t["end to end"].cpu_us for t in turns]
-            ),
-            goal=GOAL,
-        ),
-    ]
-    bars = Bars(
-        title="Three ceilings, the engine, and the whole way",
-        axis="frames per second",
-        groups=list(found),
-        series={"rate": [median([s.rate for s in rounds]) for rounds in found.values()]},
-    )
-    return Document(
-        bench="ceiling",
-        machine=about,
-        plan=plan_of(asdict(options)),
-        rows=rows,
-        goals=goals,
-        bars=bars,
-    )
+    loads = mixed_loads(options.on_topic)
+    found, used = asyncio.run(_with_topics(options, loads))
+    size = sum(len(load.value) for load in loads) / len(loads)
+    plan = {**asdict(options), "used": used, "mean_record_kib": round(size / 1024, 1)}
+    del plan["broker"]
+    return document(plan_of(plan), about, found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when all goals are met, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
-    parser.add_argument("--frames", type=int, default=129)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--broker", type=int, metavar="PID", help="The broker, on this machine.")
+    parser.add_argument("--frames", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--backend", default="auto", choices=[each.value for each in Backend])
     parser.add_argument("--decode-threads", type=int, default=0)
     parser.add_argument("--model-threads", type=int, default=0)
@@ -235,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args(arguments)
     options = Options(
-        asked.bootstrap, asked.frames, asked.repeats, asked.backend,
+        asked.bootstrap, asked.broker, asked.frames, asked.repeats, asked.backend,
         asked.decode_threads, asked.model_threads,
     )  # fmt: skip
     found = measure(options)

@@ -59,6 +59,9 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         ended_s: when, by the machine's monotonic clock, which all its processes share.
         note: what else is worth knowing.
         threads: thread's name → its processor seconds; threads that have ended are left out.
+        beside_s: processor time of a process beside this one, the broker's: 0.0 where none was
+            named.
+        batches: that were done; 0 where nobody counted.
     """
 
     frames: int
@@ -67,6 +70,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     ended_s: float = 0.0
     note: str = ""
     threads: dict[str, float] = {}
+    beside_s: float = 0.0
+    batches: int = 0
 
     @property
     def cpu_us(self) -> float:
@@ -81,17 +86,23 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 class Meter:
     """Measures a round. Reads the process's own accounts, which others on the machine leave
-    alone."""
+    alone.
 
-    def __init__(self) -> None:
-        self._began = (time.process_time(), time.perf_counter())
+    Args:
+        beside: id of a process whose processor time is measured, too.
+    """
+
+    def __init__(self, beside: int | None = None) -> None:
+        self._beside = None if beside is None else psutil.Process(beside)
+        self._beside_began = self._beside_s()
         self._threads = thread_times()
+        self._began = (time.process_time(), time.perf_counter())
 
     def first(self) -> None:
         """The partitions are there: the clock begins."""
         self._began = (self._began[0], time.perf_counter())
 
-    def spent(self, frames: int, note: str = "") -> Spent:
+    def spent(self, frames: int, note: str = "", batches: int = 0) -> Spent:
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         threads = {
             name: round(seconds - self._threads.get(name, 0.0), 4)
@@ -104,7 +115,15 @@ class Meter:
             ended_s=wall_s,
             note=note,
             threads=threads,
+            beside_s=self._beside_s() - self._beside_began,
+            batches=batches,
         )
+
+    def _beside_s(self) -> float:
+        if self._beside is None:
+            return 0.0
+        times = self._beside.cpu_times()
+        return times.user + times.system
 
 
 def thread_times() -> dict[str, float]:

@@ -7,15 +7,18 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
+from bench.contender import Meter, Spent
 from bench.kafka_load import Load
+from bench.switched_lane import Switch, switched
+from bench.worker_round import Span
 from pipeline.batcher import Batcher
 from pipeline.bucket import Bucket, BucketTable
-from pipeline.decoders import make_decoder
+from pipeline.decoders import DecoderKind, make_decoder
 from pipeline.devices import make_device
 from pipeline.engine import Engine
 from pipeline.guard import Unguarded
@@ -32,7 +35,10 @@ from workers.lanes import Loaded, load_lanes
 CREDITS = 256
 """Frames inside at once, as `flow.max_items` allows by default."""
 POLL = 32
+LEAD = 64
+"""Answers before a span begins: by then every stage has had its first batches."""
 DEADLINE_S = 280.0
+_KINDS: dict[str, DecoderKind] = {"opencv": "opencv", "dali-cpu": "dali"}
 
 
 def rig_settings(route: RouteSettings, device: DeviceSettings | None = None) -> Settings:
@@ -52,6 +58,9 @@ class Rig:
         self._loaded = load_lanes(settings)
         ((self._name, self._lane),) = self._loaded.lanes.items()
         self._device = self._loaded.torch_device
+        # Chosen once: a choice among decoders by their speed may come out otherwise the next time.
+        chosen = self._lane.decoder.name
+        self._decoder: DecoderKind = _KINDS.get(chosen, settings.device.decoder)
         self._lane.decoder.close()
 
     @property
@@ -62,35 +71,45 @@ class Rig:
     def buckets(self) -> tuple[Bucket, ...]:
         return self._lane.buckets
 
-    def lane(self, device: DeviceSettings | None = None) -> Lane:
+    @property
+    def decoder(self) -> str:
+        """Its name, as lanes are made with it."""
+        return self._lane.decoder.name
+
+    def lane(self) -> Lane:
         """The model with a decoder of its own: a device closes its decoders at its end."""
-        asked = device or self.settings.device
+        asked = self.settings.device
         decoder = make_decoder(
-            asked.decoder,
+            self._decoder,
             threads=asked.decode_threads or len(os.sched_getaffinity(0)),
             device=self._device,
             hw_decoder_load=asked.hw_decoder_load,
         )
         return replace(self._lane, decoder=decoder)
 
-    def loaded(self) -> Loaded:
-        """What a worker is made with."""
-        return replace(self._loaded, lanes={self._name: self.lane()})
+    def loaded(self, around: Callable[[Lane], Lane] = lambda lane: lane) -> Loaded:
+        """What a worker is made with; `around` may put something between it and the lane."""
+        return replace(self._loaded, lanes={self._name: around(self.lane())})
 
     def run(self, items: Sequence[Item], *, slots: int = 2) -> EngineRun:
-        """All items through an engine."""
-        return run_engine(self.settings, self.lane(), items, slots=slots, device=self._device)
+        """Some of the items, again and again, through an engine that knows the surface as a
+        worker's does, kept full: measured from the first answer after `LEAD` others on, for as
+        many answers as there are items."""
+        switch = Switch()
+        span = Span(after=LEAD, frames=len(items), enough=switch.off)
+        surface = Surface(self._loaded.surface)
+        feed = _Feed(self.settings, switched(self.lane(), switch), self._device, slots, surface)
+        return feed.run(items, span)
 
 
-def run_engine(
-    settings: Settings, lane: Lane, items: Sequence[Item], *, slots: int, device: str = "cpu"
-) -> EngineRun:
-    """All items through an engine of the worker's kind on this lane.
+def run_engine(settings: Settings, lane: Lane, items: Sequence[Item], *, slots: int) -> EngineRun:
+    """All items once through an engine of the worker's kind on this lane, from the first one in to
+    the last one out.
 
     Raises:
         FatalError: it fails, refuses a frame, or takes too long.
     """
-    return _Feed(settings, lane, device, slots).run(items)
+    return _Feed(settings, lane, "cpu", slots, Surface()).run(items)
 
 
 def items_of(loads: Sequence[Load], buckets: Sequence[Bucket]) -> list[Item]:
@@ -115,27 +134,17 @@ def items_of(loads: Sequence[Load], buckets: Sequence[Bucket]) -> list[Item]:
 
 @dataclass(frozen=True, slots=True)
 class EngineRun:
-    """What an engine did.
+    """What an engine did while it was measured.
 
     Attributes:
-        frames: answered with detections.
-        wall_s, cpu_s: from the first frame in to the last one out; CPU of the whole process.
-        decode_s, infer_s, post_s: sums over its batches.
-        batches: how many.
+        spent: of the whole process.
+        decode_s, infer_s, post_s: sums over the batches that ended then.
     """
 
-    frames: int
-    wall_s: float
-    cpu_s: float
+    spent: Spent
     decode_s: float
     infer_s: float
     post_s: float
-    batches: int
-
-    @property
-    def rate(self) -> float:
-        """Frames per second."""
-        return self.frames / self.wall_s
 
     @property
     def stages_s(self) -> float:
@@ -149,30 +158,43 @@ class EngineRun:
 
 
 class _Feed:
-    """One engine, kept full until everything is answered."""
+    """One engine, kept full."""
 
-    def __init__(self, settings: Settings, lane: Lane, device: str, slots: int) -> None:
-        surface = Surface()
+    def __init__(
+        self, settings: Settings, lane: Lane, device: str, slots: int, surface: Surface
+    ) -> None:
         self._changed = threading.Condition()
         self._inside = self._answered = self._bad = 0
-        self._sums = [0.0, 0.0, 0.0]
+        self._stages = [0.0, 0.0, 0.0]
         self._batches = 0
+        self._span: Span | None = None
+        self._meter: Meter | None = None
+        self._before = 0
+        self._found: EngineRun | None = None
         self._failure: FatalError | None = None
         self._engine = Engine(
             Batcher(make_policy(settings.window), surface),
             surface,
-            make_device({"default": lane}, torch_device=device, slots=slots, guard=Unguarded()),
+            make_device(
+                {"default": lane},
+                torch_device=device,
+                slots=slots,
+                guard=Unguarded(),
+                model_threads=settings.device.model_threads,
+            ),
             deliver=self._deliver,
             fail=self._fail,
         )
 
-    def run(self, items: Sequence[Item]) -> EngineRun:
-        """See `run_engine`."""
+    def run(self, items: Sequence[Item], span: Span | None = None) -> EngineRun:
+        """The items once; or, until the span is over, again and again."""
+        self._span = span
         self._engine.start()
-        feed = iter(items)
-        wall, cpu = time.perf_counter(), time.process_time()
+        feed = itertools.cycle(items) if span else iter(items)
+        if span is None:
+            self._meter = Meter()
         try:
-            while polled := list(itertools.islice(feed, POLL)):
+            while self._found is None and (polled := list(itertools.islice(feed, POLL))):
                 self._wait(CREDITS - len(polled))
                 with self._changed:
                     self._inside += len(polled)
@@ -180,13 +202,12 @@ class _Feed:
                 self._engine.submit([msgspec.structs.replace(i, received_at=now) for i in polled])
             self._engine.drain()
             self._wait(0)
-            cpu_s, wall_s = time.process_time() - cpu, time.perf_counter() - wall
+            found = self._found or self._measured(self._meter or Meter())
         finally:
             self._engine.stop(DEADLINE_S)
         if self._bad:
             raise FatalError(f"{self._bad} frames were refused")
-        decode_s, infer_s, post_s = self._sums
-        return EngineRun(self._answered, wall_s, cpu_s, decode_s, infer_s, post_s, self._batches)
+        return found
 
     def _wait(self, at_most: int) -> None:
         with self._changed:
@@ -207,8 +228,24 @@ class _Feed:
             if times is not None:
                 self._batches += 1
                 for index, spent_s in enumerate((times.decode_s, times.infer_s, times.post_s)):
-                    self._sums[index] += spent_s
+                    self._stages[index] += spent_s
+            if self._span is not None:
+                self._look(self._span)
             self._changed.notify_all()
+
+    def _look(self, span: Span) -> None:
+        """Begin or end the span with this answer."""
+        if self._meter is None:
+            if self._answered >= span.after:
+                self._before, self._batches, self._stages = self._answered, 0, [0.0, 0.0, 0.0]
+                self._meter = Meter()
+        elif self._found is None and self._answered >= self._before + span.frames:
+            self._found = self._measured(self._meter)
+            span.enough()
+
+    def _measured(self, meter: Meter) -> EngineRun:
+        spent = meter.spent(self._answered - self._before, batches=self._batches)
+        return EngineRun(spent, *self._stages)
 
     def _fail(self, error: FatalError) -> None:
         with self._changed:

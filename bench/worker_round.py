@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -31,6 +32,23 @@ LOOK_S = 0.02
 DEADLINE_S = 280.0
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a round that is measured: what comes before and after it is not.
+
+    Attributes:
+        after: answers before it begins.
+        frames: answers in it, at least: it begins and ends with an answer.
+        enough: called at its end, before the worker drains.
+        broker: process id, whose processor time is measured beside.
+    """
+
+    after: int
+    frames: int
+    enough: Callable[[], None] = lambda: None
+    broker: int | None = None
+
+
 def settings_of(order: Order, route: RouteSettings) -> Settings:
     """The worker's settings for one round; what is not said here is as anybody's."""
     return Settings(
@@ -47,9 +65,12 @@ def settings_of(order: Order, route: RouteSettings) -> Settings:
 
 
 async def worker_round(
-    settings: Settings, load: Callable[[Settings], Loaded], frames: int
+    settings: Settings, load: Callable[[Settings], Loaded], frames: int | Span
 ) -> Spent:
     """Run a worker until it has answered so many frames, then drain it.
+
+    Args:
+        frames: measured from the joining of the group on; or a span of answers.
 
     Raises:
         ContenderError: it ended before, answered with dead letters, or took too long.
@@ -66,16 +87,36 @@ async def worker_round(
         running = asyncio.ensure_future(worker.run())
         try:
             async with asyncio.timeout(DEADLINE_S):
-                await _until(running, lambda: worker.state is WorkerState.RUNNING)
-                meter = Meter()
-                await _until(running, lambda: bool(worker.assigned))
-                meter.first()
-                await _reach(running, worker, m.ANSWERED, frames)
-                spent = meter.spent(frames, _batches(worker))
+                if isinstance(frames, Span):
+                    spent = await _span(running, worker, frames)
+                else:
+                    spent = await _whole(running, worker, frames)
         finally:
             worker.request_stop()
             await running
             safety.close()
+    return spent
+
+
+async def _whole(running: asyncio.Future[int], worker: Worker, frames: int) -> Spent:
+    await _until(running, lambda: worker.state is WorkerState.RUNNING)
+    meter = Meter()
+    await _until(running, lambda: bool(worker.assigned))
+    meter.first()
+    await _reach(running, worker, m.ANSWERED, frames)
+    return meter.spent(frames, _batches(worker))
+
+
+async def _span(running: asyncio.Future[int], worker: Worker, span: Span) -> Spent:
+    await _reach(running, worker, m.ANSWERED, max(1, span.after))
+    meter = Meter(span.broker)
+    answered, batches = worker.metrics.total(m.ANSWERED), worker.metrics.total(m.BATCHES)
+    await _reach(running, worker, m.ANSWERED, round(answered) + span.frames)
+    spent = meter.spent(
+        round(worker.metrics.total(m.ANSWERED) - answered),
+        batches=round(worker.metrics.total(m.BATCHES) - batches),
+    )
+    span.enough()
     return spent
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -41,8 +42,8 @@ Main = Callable[[list[str]], int]
 def ceiling(
     *,
     bootstrap: BrokerOption = None,
-    frames: Frames = 129,
-    repeats: Repeats = 5,
+    frames: Frames = 256,
+    repeats: Repeats = 3,
     backend: BackendOption = "auto",
     decode_threads: Annotated[int, typer.Option(min=0, help="0: the worker's choice.")] = 0,
     model_threads: Annotated[int, typer.Option(min=0, help="0: the worker's choice.")] = 0,
@@ -55,7 +56,9 @@ def ceiling(
 
     arguments = ["--frames", str(frames), "--repeats", str(repeats), "--backend", backend]
     arguments += ["--decode-threads", str(decode_threads), "--model-threads", str(model_threads)]
-    _on_kafka(main, arguments, bootstrap, json, plot)
+    with _broker(bootstrap) as broker:
+        arguments += [] if broker.pid is None else ["--broker", str(broker.pid)]
+        _end(main, [*arguments, "--bootstrap", broker.address], json, plot)
 
 
 @app.command()
@@ -178,8 +181,8 @@ def backends(
 def _on_kafka(
     main: Main, arguments: list[str], bootstrap: str | None, json: Path | None, plot: Path | None
 ) -> None:
-    with _broker(bootstrap) as address:
-        _end(main, [*arguments, "--bootstrap", address], json, plot)
+    with _broker(bootstrap) as broker:
+        _end(main, [*arguments, "--bootstrap", broker.address], json, plot)
 
 
 def _end(main: Main, arguments: list[str], json: Path | None, plot: Path | None) -> None:
@@ -189,12 +192,18 @@ def _end(main: Main, arguments: list[str], json: Path | None, plot: Path | None)
     raise typer.Exit(main([*arguments, *named]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    address: str
+    pid: int | None = None
+
+
 @contextlib.contextmanager
-def _broker(bootstrap: str | None) -> Generator[str]:
+def _broker(bootstrap: str | None) -> Generator[_Broker]:
     if bootstrap is not None:
-        yield bootstrap
+        yield _Broker(bootstrap)
         return
     from frameloom.broker import EmbeddedBroker
 
     with sigterm_interrupts(), EmbeddedBroker() as embedded:
-        yield embedded.bootstrap_servers
+        yield _Broker(embedded.bootstrap_servers, embedded.pid)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from bench import ceiling, ingest, overhead, overlap, peers
+from bench import ceiling, ceiling_report, ingest, overhead, overlap, peers
 from bench.contender import Meter, Spent
 from bench.cpu_rig import EngineRun
 from bench.report import Bars, Document, Goal, machine, median, show, spread, write
@@ -28,7 +28,7 @@ def of_overhead() -> Document:
 def of_ceiling() -> Document:
     walls = {"ingest": 0.1, "decode": 1.0, "model": 3.0, "engine": 4.0, "end to end": 5.0}
     found = {part: [spent(wall, wall)] for part, wall in walls.items()}
-    return ceiling.document(ceiling.Options("b"), ABOUT, found)
+    return ceiling_report.document({"frames": 10}, ABOUT, found)
 
 
 def of_peers() -> Document:
@@ -38,7 +38,7 @@ def of_peers() -> Document:
 
 
 def of_overlap() -> Document:
-    run = EngineRun(8, 1.0, 0.5, 0.9, 0.8, 0.1, 2)
+    run = EngineRun(spent(0.5, 1.0, 8), 0.9, 0.8, 0.1)
     found = {"scripted, slots 1": [run], "scripted, slots 2": [run]}
     return overlap.document(overlap.Options(), ABOUT, found, "torch")
 

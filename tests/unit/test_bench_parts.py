@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bench.ceiling import _batches
+from bench.ceiling import full_batches
 from bench.cpu_rig import items_of, run_engine
 from bench.decode import Options as DecodeOptions
 from bench.decode import measure as measure_decoders
@@ -41,14 +41,14 @@ def test_the_mix_is_the_demos() -> None:
 def test_an_engine_answers_everything_from_memory() -> None:
     items = items_of(mixed_loads(10, TINY), ONE)
     run = run_engine(Settings(), noop_lane(), items, slots=2)
-    assert run.frames == 10
-    assert run.batches >= 3
+    assert run.spent.frames == 10
+    assert run.spent.batches >= 3
     assert run.longest_s <= run.stages_s
 
 
 def test_batches_are_full_where_there_is_enough() -> None:
     items = items_of(mixed_loads(10, TINY), ONE)
-    assert [len(batch) for batch in _batches(items)] == [4, 4, 2]
+    assert [len(batch) for batch in full_batches(items)] == [4, 4, 2]
 
 
 def test_waiting_stages_overlap_with_two_slots_and_hardly_with_one() -> None:
