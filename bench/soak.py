@@ -290,8 +290,10 @@ async def _soak(settings: Settings, plan: Plan, folder: Path, *, show: bool) -> 
         tasks = [group.create_task(run.feed())]
         if plan.kind is Kind.REBALANCE:
             tasks.append(group.create_task(run.visit()))
+        while not run.answered:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_AGAIN_S)
         begun_at = time.perf_counter()
-        while time.perf_counter() - begun_at < plan.seconds:
+        while time.perf_counter() - begun_at < plan.seconds or len(run.looks) < ENOUGH_LOOKS:
             await asyncio.sleep(plan.look_s)
             run.looks.append(run.look(begun_at, process))
             if show:

@@ -24,7 +24,7 @@ from frameloom.children import end, spawn, tail
 from schemas.errors import FrameloomError
 
 _HOST = "127.0.0.1"
-_READY_DEADLINE_S = 20.0
+_READY_DEADLINE_S = 60.0
 _LOOK_EVERY_S = 0.02
 _PORT_TRIES = 5
 

@@ -25,6 +25,7 @@ from schemas.settings import KafkaSettings, Settings
 from workers.kafka_clients import make_producer, start_client, stop_client
 
 _CATCH_UP_S = 60.0
+"""Of silence: a machine that is busy with other things may take longer for all of it."""
 _LAST_ANSWERS_S = 5.0
 _REFRESH_S = 0.25
 _LOOK_EVERY_S = 0.05
@@ -147,11 +148,14 @@ class _Run:
                 await asyncio.sleep(_REFRESH_S)
 
     async def _until_answered(self, timeout_s: float) -> None:
-        """Wait until every record has an answer, the worker has ended, or time ran out."""
+        """Wait until every record has an answer, the worker has ended, or for so long none came."""
         give_up_at = time.monotonic() + timeout_s
         ended_at: float | None = None
+        answered = len(self.played.answers.all)
         while self.played.answers.missing(self.played.traffic.sent):
             now = time.monotonic()
+            if len(self.played.answers.all) > answered:
+                answered, give_up_at = len(self.played.answers.all), now + timeout_s
             if not self._worker.alive and ended_at is None:
                 ended_at = now
             # What an ended worker sent last may still be on its way to us.

@@ -21,6 +21,8 @@ import av
 import numpy as np
 from av.video.codeccontext import VideoCodecContext
 
+from tests.rig.ports import free_ports
+
 _RTP_CLOCK = 90_000
 _MAX_PAYLOAD = 1_200
 _NTP_EPOCH_S = 2_208_988_800
@@ -94,8 +96,9 @@ class RtspCamera:
     def start(self) -> None:
         """Listen; on the same port again after `stop`."""
         self._stopping = threading.Event()
+        if not self.port:
+            (self.port,) = free_ports(1)
         listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = listener.getsockname()[1]
         self._listener = listener
         self._spawn(self._accept, listener)
 
@@ -109,7 +112,7 @@ class RtspCamera:
             self._listener.close()
         self.break_connections()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(120)
             assert not thread.is_alive()
         self._threads.clear()
         self._open.clear()

@@ -23,7 +23,7 @@ from tests.builders_models import NO_FRAMES, some_frames
 CONF, IOU = 0.25, 0.7
 LOADING = Loading(device="cpu", conf=CONF, iou=IOU, threads=1)
 BUCKETS = (Bucket("wide", 100, 64, 96, 5), Bucket("tall", 100, 96, 64, 3))
-WAIT_S = 30.0
+WAIT_S = 180.0
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")

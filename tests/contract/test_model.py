@@ -26,7 +26,7 @@ from pipeline.ports import Model
 from schemas.errors import ConfigError, FatalError
 from tests.builders_models import NO_FRAMES, a_checkpoint, a_network, some_frames
 
-WAIT_S = 30.0
+WAIT_S = 180.0
 CONF, IOU = 0.25, 0.7
 
 

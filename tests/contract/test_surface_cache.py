@@ -21,8 +21,8 @@ BUCKETS = (Bucket("a", 5_000, 32, 64, 4), Bucket("b", 50_000, 64, 96, 2))
 
 @pytest.fixture(autouse=True)
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surface_cache, "QUICK", Extent(1.0, 1, every=False))
-    monkeypatch.setattr(surface_cache, "FULL", Extent(1.0, 1, every=True))
+    monkeypatch.setattr(surface_cache, "QUICK", Extent(3_600.0, 1, every=False))
+    monkeypatch.setattr(surface_cache, "FULL", Extent(3_600.0, 1, every=True))
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_workers_that_start_together_measure_once(calibration: Calibration) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(180)
     assert sorted(one.cached for one in found) == [False, True, True, True]
     assert len({str(one.seconds) for one in found}) == 1
 

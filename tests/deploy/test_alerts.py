@@ -97,7 +97,12 @@ tests:
 def promtool(*arguments: str, folder: Path) -> None:
     assert PROMTOOL is not None
     done = subprocess.run(
-        [PROMTOOL, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [PROMTOOL, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

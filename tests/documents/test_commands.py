@@ -29,7 +29,7 @@ from tests.documents.blocks import BLOCKS, COMMANDS, Block, Command
 from tests.documents.elsewhere import elsewhere
 from tests.documents.stage import DEADLINE_S, SETTERS, Stage, a_stage, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 _ASSIGNMENT = re.compile(r"^([A-Z_0-9]+)=(\S*)\s+")
 RUN = list({c.text: c for c in COMMANDS if elsewhere(c) is None}.values())

@@ -23,7 +23,7 @@ from workers.kafka_clients import (
     stop_client,
 )
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 180.0
 CAR = Detection((4.0, 8.5, 30.0, 24.3), 0.906, 2, "car")
 PERSON = Detection((0.0, 1.0, 12.0, 40.0), 0.5, 0, "person")
 

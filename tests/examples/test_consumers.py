@@ -12,7 +12,7 @@ from schemas.result import Status
 from tests.examples.builds import CONSUMERS, MissingToolError, built
 from tests.examples.kit import CAR, PERSON, committed, result, run, send, with_keys
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.broker
 
 FAR_STREAM, LAST_SEQ = "höhe 北", 2**64 - 1
 SHOWN = [

@@ -85,7 +85,7 @@ def test_it_serves_the_table(broker: str, unique: Callable[[str], str], tmp_path
         try:
             assert service.stderr is not None
             address = service.stderr.readline().split()[-1]
-            with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 (an address of ours)
+            with urllib.request.urlopen(address, timeout=180) as answer:  # noqa: S310 (an address of ours)
                 assert rows(answer.read().decode())[0][:3] == ["2026-11-29T23:34Z", "gate", "car"]
         finally:
             service.terminate()

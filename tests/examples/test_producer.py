@@ -71,6 +71,6 @@ def test_the_worker_reads_what_the_producer_sends(
     assert [f.encoding for f in frames] == [Encoding.JPEG, Encoding.PNG, Encoding.WEBP]
     assert [bytes(f.data) for f in frames] == list(pictures.values())
     assert all(
-        abs(f.captured_at_us - r.timestamp * 1000) < 60e6
+        abs(f.captured_at_us - r.timestamp * 1000) < 3_600e6
         for f, r in zip(frames, records, strict=True)
     )

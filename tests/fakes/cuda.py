@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.cuda_graphs import Captured, Forward
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 HOST = "host"
 
 VectorClock = dict[str, int]

@@ -3,7 +3,8 @@
 A picture with `CRASH` in its bytes makes the decoder read address 0, one with `HANG` never lets it
 return, one with `STUCK` never lets it return and keeps the interpreter, too, as a native call may.
 A segment of video with `CRASH` in its bytes does the same to its reader, after two good frames.
-Model and post-processor are fakes, which need no weights.
+Model and post-processor are fakes, which need no weights. Where a file of `Turns` lies beside
+CONFIG, it starts when its turn has come.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 import dataclasses
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,6 +45,34 @@ sys.exit(supervise(worker, LogSettings()))
 def supervised(config: Path) -> list[str]:
     """The command for this worker under a supervisor, as `frameloom worker --restart` has it."""
     return [sys.executable, "-c", _SUPERVISE, str(config)]
+
+
+class Turns:
+    """How many workers in a row may start, so that there is time to look between two of them.
+
+    Args:
+        folder: where their configuration lies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._allowed = folder / "turns"
+        self._started = folder / "turns-taken"
+
+    def allow(self, number: int) -> None:
+        """So many in all."""
+        new = self._allowed.with_suffix(".new")
+        new.write_text(str(number))
+        new.replace(self._allowed)
+
+    def take(self) -> None:
+        """Wait for one's own turn; in a new worker's process, of which there is one at a time."""
+        if not self._allowed.exists():
+            return
+        with self._started.open("a") as taken:
+            taken.write(".")
+        number = self._started.stat().st_size
+        while int(self._allowed.read_text()) < number:
+            time.sleep(0.02)
 
 
 class HostileDecoder:
@@ -91,4 +121,5 @@ def load(settings: Settings) -> Loaded:
 
 
 if __name__ == "__main__":
+    Turns(Path(sys.argv[1]).parent).take()
     sys.exit(run_worker(load_settings(sys.argv[1]), load))

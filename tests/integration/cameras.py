@@ -24,7 +24,7 @@ from frameloom.tally import Drop
 from pipeline.retry import Backoff
 from schemas.settings import LimitSettings
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 AT_ONCE = Backoff(0.01, 0.05, lambda: 0.5)
 SEGMENT = SegmentOptions(0.4, SegmentBounds(1_000_000))
 
@@ -45,7 +45,7 @@ class Taken:
 
 def options(**changes: object) -> LiveOptions:
     # Long enough for a busy machine not to pass for a silent camera.
-    network = NetworkOptions(timeout_s=10.0)
+    network = NetworkOptions(timeout_s=60.0)
     return LiveOptions(**({"network": network, "backoff": AT_ONCE} | changes))
 
 
@@ -55,7 +55,7 @@ async def take(
     *,
     how: LiveOptions | None = None,
     dial: Dial | None = None,
-    buffer: int = 100,
+    buffer: int = 1_000,
     slowly_s: float = 0.0,
 ) -> Taken:
     """Frames of a camera until it is enough, or it ends by itself."""
@@ -68,16 +68,21 @@ async def take(
         lambda why, n: taken.dropped.update({why: n}),
         lambda state, note: taken.states.append((state, note)),
     )
+
+    def look() -> None:
+        came = source.arrivals()
+        taken.read += came.read
+        taken.dropped.update(came.dropped)
+
     async with asyncio.timeout(DEADLINE_S):
         async with aclosing(frames):
             async for found in frames:
                 (taken.frames if isinstance(found, SourceFrame) else taken.broken).append(found)
+                look()
                 if enough(taken):
                     break
                 await asyncio.sleep(slowly_s)
-    came = source.arrivals()
-    taken.read = came.read
-    taken.dropped.update(came.dropped)
+    look()
     return taken
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pipeline.item import Coordinates
 from schemas.codec import read_result
-from schemas.settings import DeliverySettings, Guarantee, KafkaSettings
+from schemas.settings import DeliverySettings, Guarantee
 from tests.integration.kit import (
     DEADLINE_S,
     LARGE,
@@ -17,6 +17,7 @@ from tests.integration.kit import (
     Unique,
     a_bench,
     a_jpeg,
+    mortal,
     reader,
     sources,
 )
@@ -25,17 +26,12 @@ from workers.kafka_clients import (
 )
 
 ONCE = DeliverySettings(guarantee=Guarantee.EXACTLY_ONCE)
-SESSION_MS = 6_000
-"""Kafka's own least session."""
 
 
 async def an_exact_bench(
     broker: str, unique: Unique, *, delivery: DeliverySettings = ONCE, partitions: int = 1
 ) -> Bench:
-    kafka = KafkaSettings(
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=500, rebalance_timeout_ms=20_000
-    )
-    return await a_bench(broker, unique, partitions=partitions, kafka=kafka, delivery=delivery)
+    return await a_bench(broker, unique, partitions=partitions, kafka=mortal(), delivery=delivery)
 
 
 async def read_all(bench: Bench, topic: str, isolation: str = "read_committed") -> list[Record]:

@@ -11,7 +11,9 @@ from schemas.record import RawRecord
 from schemas.settings import KafkaSettings, LimitSettings
 
 LIMITS = LimitSettings()
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
+"""How long anything that must happen may take, on a machine that is busy with other things."""
+PAUSE_S = 0.1
 
 
 def records_of(broker: str, topic: str) -> list[RawRecord]:

@@ -16,7 +16,7 @@ from frameloom.audit_marks import OffsetRange
 from frameloom.audit_report import Report
 from frameloom.scan import Isolation
 from tests.integration.answers import Answered, answer, result_of
-from tests.integration.kit import Bench, Sent, Unique, a_bench, envelope
+from tests.integration.kit import DEADLINE_S, Bench, Sent, Unique, a_bench, envelope
 from workers.kafka_clients import TopicPartition, make_admin, start_client, stop_client
 
 pytestmark = pytest.mark.broker
@@ -112,7 +112,7 @@ async def test_an_open_transaction_is_waited_for(real_kafka: str, unique: Unique
 
     async with a_transaction(bench) as producer:
         await producer.send_and_wait(bench.route.output, result_of(bench, Answered(0)), b"cam")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             auditing = asyncio.ensure_future(run(bench, progress=tell))
             await reading.wait()
             await producer.commit_transaction()

@@ -18,7 +18,7 @@ from schemas.codec import read_frame
 from schemas.frame import Encoding, Form
 from tests.builders_pictures import jpeg, picture, png
 from tests.builders_video import a_video
-from tests.integration.produced import DEADLINE_S, LIMITS, frames_of, records_of
+from tests.integration.produced import DEADLINE_S, LIMITS, PAUSE_S, frames_of, records_of
 
 pytestmark = pytest.mark.broker
 
@@ -157,6 +157,7 @@ def test_a_signal_ends_a_loop_in_order(
         while not records_of(broker, topic):
             assert process.poll() is None
             assert time.monotonic() < give_up_at
+            time.sleep(PAUSE_S)
         process.send_signal(number)
         said, errors = process.communicate(timeout=DEADLINE_S)
     finally:

@@ -20,7 +20,7 @@ from schemas.frame import Encoding
 from tests.builders_pictures import jpeg, picture
 from tests.builders_rtsp import RtspCamera, footage, rtsp_camera
 from tests.builders_video import an_h264_video
-from tests.integration.produced import DEADLINE_S, frames_of, records_of
+from tests.integration.produced import DEADLINE_S, PAUSE_S, frames_of, records_of
 
 pytestmark = pytest.mark.broker
 
@@ -36,7 +36,7 @@ class Running:
         while not happened():
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < give_up_at
-            time.sleep(0.05)
+            time.sleep(PAUSE_S)
 
     def stop(self, number: signal.Signals) -> tuple[dict[str, object], str]:
         """What it said at the end, and on standard error."""

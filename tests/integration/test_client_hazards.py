@@ -54,22 +54,30 @@ pytestmark = pytest.mark.broker
 
 
 QUICK = KafkaSettings(
-    session_timeout_ms=2_000, heartbeat_interval_ms=400, rebalance_timeout_ms=3_000
+    session_timeout_ms=6_000, heartbeat_interval_ms=400, rebalance_timeout_ms=60_000
 )
-STALL_MS = 2_500
+STALL_MS = 8_000
+"""Waited for where something is stuck, and more than anything takes that is not."""
 NEVER_MS = 600_000
+"""Nothing is called stuck, and nothing given up."""
 
 
 async def a_quick_bench(
-    broker: str, unique: Unique, *, partitions: int = 1, stall_ms: int = NEVER_MS, **delivery: Any
+    broker: str,
+    unique: Unique,
+    *,
+    partitions: int = 1,
+    stall_ms: int = NEVER_MS,
+    revoke_ms: int = 50_000,
+    **delivery: Any,
 ) -> Bench:
-    """Budgets of seconds, so that what must be waited for comes soon."""
-    chosen = {"commit_interval_ms": 50, "produce_timeout_ms": 1_000} | delivery
+    """Commits at once, and waits only for what a test names."""
+    chosen = {"commit_interval_ms": 50, "produce_timeout_ms": NEVER_MS} | delivery
     bench = await a_bench(
         broker, unique, partitions=partitions, kafka=QUICK, delivery=DeliverySettings(**chosen)
     )
     lifecycle = LifecycleSettings(
-        drain_timeout_ms=2_000, revoke_timeout_ms=500, stall_timeout_ms=stall_ms
+        drain_timeout_ms=50_000, revoke_timeout_ms=revoke_ms, stall_timeout_ms=stall_ms
     )
     return Bench(msgspec.structs.replace(bench.settings, lifecycle=lifecycle))
 
@@ -141,7 +149,9 @@ async def watched(bench: Bench, partitions: int) -> AsyncIterator[Watch]:
 async def test_a_send_that_hangs_is_given_up_and_done_again(
     real_kafka: str, unique: Unique, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
 ) -> None:
-    bench = await a_quick_bench(real_kafka, unique, guarantee=guarantee)
+    bench = await a_quick_bench(
+        real_kafka, unique, guarantee=guarantee, produce_timeout_ms=STALL_MS
+    )
     sent = await bench.send(*frames(30))
     send_batch = AIOKafkaProducer.send_batch
     hung: list[AIOKafkaProducer] = []
@@ -166,9 +176,9 @@ async def test_a_send_that_hangs_is_given_up_and_done_again(
 async def test_a_broker_that_says_nothing_for_a_while_costs_no_answer(
     kafka_rig: KafkaCluster, unique: Unique
 ) -> None:
-    bench = await a_quick_bench(kafka_rig.bootstrap_servers, unique)
+    bench = await a_quick_bench(kafka_rig.bootstrap_servers, unique, produce_timeout_ms=1_000)
     # Longer than the cut: what is tried here is the send, not the membership.
-    patient = msgspec.structs.replace(QUICK, session_timeout_ms=10_000, heartbeat_interval_ms=3_000)
+    patient = msgspec.structs.replace(QUICK, session_timeout_ms=60_000)
     async with proxied(kafka_rig, bench, patient) as (proxy, through):
         sent = await bench.send(*frames(10))
         worker = a_worker(through)
@@ -188,7 +198,9 @@ async def test_a_broker_that_says_nothing_for_a_while_costs_no_answer(
 async def test_a_producer_that_hangs_for_good_ends_the_worker_and_the_next_takes_over(
     real_kafka: str, unique: Unique
 ) -> None:
-    bench = await a_quick_bench(real_kafka, unique, stall_ms=STALL_MS)
+    bench = await a_quick_bench(
+        real_kafka, unique, stall_ms=STALL_MS, produce_timeout_ms=STALL_MS // 2
+    )
     sent = await bench.send(*frames(10))
     async with watched(bench, 1):
         first = a_worker(bench)
@@ -230,7 +242,8 @@ async def test_clients_that_do_not_stop_do_not_keep_the_worker(
 async def test_a_partition_that_left_and_came_back_never_commits_a_lower_offset(
     real_kafka: str, unique: Unique
 ) -> None:
-    bench = await a_quick_bench(real_kafka, unique, partitions=2)
+    # Of which it uses all: what it holds is not answered.
+    bench = await a_quick_bench(real_kafka, unique, partitions=2, revoke_ms=500)
     engines: list[ScriptedEngine] = []
     sent = await bench.send(*frames(10, partitions=2))
     first, second = scripted(bench, engines), a_worker(bench)
@@ -276,7 +289,9 @@ async def test_a_member_that_was_cut_off_commits_nothing_when_it_comes_back(
             delivery=msgspec.structs.replace(bench.settings.delivery, commit_interval_ms=50),
         )
     )
-    async with proxied(kafka_rig, bench, QUICK) as (proxy, through):
+    # So long it waits for an answer to its wish to join again, which the cut has swallowed.
+    brief = msgspec.structs.replace(QUICK, rebalance_timeout_ms=10_000)
+    async with proxied(kafka_rig, bench, brief) as (proxy, through):
         sent = await bench.send(*frames(10))
         engines: list[ScriptedEngine] = []
         first, second = scripted(through, engines), a_worker(heir)
@@ -343,15 +358,25 @@ STUCK = (never_fetch, never_join, never_answered)
 async def test_a_consumer_that_is_stuck_after_a_restart_ends_its_worker_and_the_next_takes_over(
     kafka_rig: KafkaCluster, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_source, "ANSWER_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(kafka_commit, "COMMIT_TIMEOUT_S", 1.0)
     address, (node,) = kafka_rig.bootstrap_servers, kafka_rig.nodes
     benches = [await a_quick_bench(address, unique, stall_ms=STALL_MS) for _ in STUCK]
+    # Who waits to be let in is stuck only after the others have had so long.
+    brief = {"rebalance_timeout_ms": STALL_MS}
+    benches = [
+        Bench(
+            msgspec.structs.replace(
+                bench.settings, kafka=msgspec.structs.replace(bench.kafka, **brief)
+            )
+        )
+        for bench in benches
+    ]
     sent = [await bench.send(*frames(10)) for bench in benches]
     workers = [a_worker(bench) for bench in benches]
     runs = [asyncio.ensure_future(worker.run()) for worker in workers]
     for worker in workers:
         await answered(10, worker)
+    monkeypatch.setattr(kafka_source, "ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(kafka_commit, "COMMIT_TIMEOUT_S", 1.0)
     await asyncio.to_thread(node.kill)
     # Their requests of before have died with the broker; those that come after it will hang.
     for stick, worker in zip(STUCK, workers, strict=True):
@@ -361,12 +386,14 @@ async def test_a_consumer_that_is_stuck_after_a_restart_ends_its_worker_and_the_
     for bench, each in zip(benches, sent, strict=True):
         each.extend(await bench.send(*frames(10)))
     await asyncio.gather(*(ends_with(run, EXIT_FAILED) for run in runs))
+    monkeypatch.undo()
     for worker in workers:
         # What only the end of a process ends. The library lets cancellations of its own out.
         await asyncio.wait([asyncio.ensure_future(_consumer_of(worker)._fetcher.close())])
         await _consumer_of(worker)._client.close()
     for bench, each in zip(benches, sent, strict=True):
-        heir = a_worker(bench)
+        patient = msgspec.structs.replace(bench.settings.lifecycle, stall_timeout_ms=NEVER_MS)
+        heir = a_worker(Bench(msgspec.structs.replace(bench.settings, lifecycle=patient)))
         async with watched(bench, 1), running(heir):
             await until_answered(bench, each)
         assert await bench.committed() == 20
@@ -375,7 +402,7 @@ async def test_a_consumer_that_is_stuck_after_a_restart_ends_its_worker_and_the_
 async def until_answered(bench: Bench, sent: list[Coordinates]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while set(sent) - set(sources(await bench.everything_answered())):
-            pass
+            await asyncio.sleep(0.1)
 
 
 async def test_a_worker_without_partitions_is_not_stuck(real_kafka: str, unique: Unique) -> None:
@@ -384,10 +411,16 @@ async def test_a_worker_without_partitions_is_not_stuck(real_kafka: str, unique:
     async with running(first):
         run = asyncio.ensure_future(spare.run())
         await until(lambda: spare.metrics.value(m.REBALANCES) == 1)
+        assert spare._parts is not None
+        source: Any = spare._parts.source
+        # From now on whoever waits to be let in is stuck at once.
+        settings = source._settings
+        at_once = msgspec.structs.replace(settings.kafka, rebalance_timeout_ms=0)
+        source._settings = msgspec.structs.replace(settings, kafka=at_once)
         loop = asyncio.get_running_loop()
         begun_at = loop.time()
-        # Longer than it takes to call a consumer stuck that waits to be let in.
-        await until(lambda: loop.time() - begun_at > 4.5)
+        # Longer than it takes to say so.
+        await until(lambda: loop.time() - begun_at > 2.0)
         assert not run.done()
         spare.request_stop()
         await ends_with(run, 0)

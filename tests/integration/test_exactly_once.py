@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
+import threading
 from collections import Counter
 
 import msgspec
@@ -16,7 +16,7 @@ from pipeline import metrics as m
 from pipeline.item import Coordinates
 from schemas.codec import read_result
 from schemas.errors import ConfigError, Reason
-from schemas.settings import DeliverySettings, FlowSettings, Guarantee, LifecycleSettings
+from schemas.settings import DeliverySettings, FlowSettings, Guarantee
 from tests.assertions import each_once, in_offset_order
 from tests.fakes.lane import FakeModel, a_lane
 from tests.integration.exact import (
@@ -52,6 +52,7 @@ from workers.kafka_clients import (
 )
 from workers.kafka_transaction import Transaction
 from workers.kafka_transactions import KafkaTransactions
+from workers.lifecycle import WorkerState
 from workers.worker import EXIT_CONFIG, Worker
 
 pytestmark = pytest.mark.broker
@@ -88,14 +89,19 @@ async def test_results_and_dead_letters_are_committed_once_with_their_offsets(
 async def test_a_second_run_goes_on_where_the_first_ended(real_kafka: str, unique: Unique) -> None:
     bench = await an_exact_bench(real_kafka, unique)
     sent = await bench.send(*some_frames(400))
-    # A batch of four in 50 ms and no more than 80 inside: it has five seconds of work.
+    # Held after 80 frames, and no more than 80 inside: there is work left when it is told.
+    told = threading.Event()
     few = Bench(msgspec.structs.replace(bench.settings, flow=FlowSettings(max_items=80)))
-    slow = a_lane()
-    assert isinstance(slow.model, FakeModel)
-    slow.model.before = lambda levels: time.sleep(0.05)
-    first = Worker(few.settings, fake_machinery(few.settings, slow))
+    held = a_lane()
+    assert isinstance(held.model, FakeModel)
+    model = held.model
+    model.before = lambda _: told.wait(DEADLINE_S) if sum(model.batch_sizes) >= 80 else None
+    first = Worker(few.settings, fake_machinery(few.settings, held))
     async with running(first):
         await settled(40, first)
+        first.request_stop()
+        await until(lambda: first.state is WorkerState.DRAINING)
+        told.set()
     second = a_worker(bench)
     async with running(second):
         await settled(400, first, second)
@@ -154,7 +160,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_again(
 async def test_a_producer_that_hangs_in_its_commit_is_replaced(
     real_kafka: str, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delivery = msgspec.structs.replace(ONCE, produce_timeout_ms=1_500)
+    delivery = msgspec.structs.replace(ONCE, produce_timeout_ms=8_000)
     bench = await an_exact_bench(real_kafka, unique, delivery=delivery)
     sent = await bench.send(*some_frames(40))
     hanging = 1
@@ -299,8 +305,7 @@ async def test_an_offset_that_another_moved_is_not_moved_back(
     monkeypatch.setattr(Transaction, "send", usurp)
     worker = a_worker(bench)
     async with running(worker):
-        await until(lambda: worker.metrics.value(m.TRANSACTIONS, outcome="committed") > 0)
-        await until(lambda: worker.metrics.value(m.IN_FLIGHT) == 0)
+        await bench.until_committed(10)
     each_once(await answers(bench), sent[7:])
     assert await bench.committed() == 10
 
@@ -314,7 +319,7 @@ async def test_frames_of_aborted_transactions_are_not_answered(
         msgspec.structs.replace(
             bench.settings,
             kafka=kafka,
-            lifecycle=LifecycleSettings(drain_timeout_ms=15_000, revoke_timeout_ms=10_000),
+            lifecycle=bench.settings.lifecycle,
         )
     )
     producer = make_producer(bench.kafka, transactional_id=unique("camera"))

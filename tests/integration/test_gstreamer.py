@@ -4,7 +4,6 @@ gstreamer1.0-plugins-good), killed and started again."""
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import pytest
 from frameloom.live_reader import LiveState
 from tests.builders_video import an_h264_video
 from tests.integration.cameras import SEGMENT, meanwhile, options, take, unpacked, wait_for
+from tests.rig.ports import free_ports
 
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
 """The system's, which has the bindings."""
@@ -73,9 +73,8 @@ async def test_segments_of_a_server_that_is_killed_and_comes_back(
     gstreamer: str, tmp_path: Path
 ) -> None:
     # Longer than the test takes: the file is sent in real time.
-    video = an_h264_video(tmp_path / "v.mp4", frames=75, fps=10, key_every=5)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    video = an_h264_video(tmp_path / "v.mp4", frames=1_800, fps=10, key_every=5)
+    (port,) = free_ports(1)
     url = f"rtsp://127.0.0.1:{port}/stream1"
     seen: list[int] = []
 

@@ -38,7 +38,7 @@ from workers.worker import Worker
 
 pytestmark = pytest.mark.broker
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 WAYS = [
     ("SSL", None),
     ("MTLS", None),
@@ -128,7 +128,7 @@ async def test_a_worker_answers_over_tls_with_a_password_and_shows_it_nowhere(
 
 
 def _get(port: int, page: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=DEADLINE_S) as answer:
         return answer.read().decode()
 
 

@@ -15,7 +15,7 @@ from schemas.codec import read_result
 from schemas.dead_letter import FrameMark, frame_mark
 from schemas.frame import Encoding
 from schemas.result import ResultMessage
-from schemas.settings import DeliverySettings, FlowSettings, Guarantee, KafkaSettings
+from schemas.settings import DeliverySettings, FlowSettings, Guarantee
 from tests.builders_video import a_segment
 from tests.fakes.lane import FakeModel, a_lane
 from tests.integration.exact import ONCE, an_exact_bench, read_all
@@ -29,6 +29,7 @@ from tests.integration.kit import (
     a_worker,
     envelope,
     fake_machinery,
+    mortal,
     running,
     until,
 )
@@ -108,8 +109,7 @@ async def test_segments_and_pictures_share_a_partition(broker: str, unique: Uniq
     worker = a_worker(bench)
     async with running(worker):
         (letter,) = await bench.dead_letters(1)
-        await until(lambda: worker.metrics.total(m.ANSWERED) >= 3 + 3 + 6 + 1)
-        await until(lambda: worker.metrics.value(m.IN_FLIGHT) == 0)
+        await bench.until_committed(6)
     results = await bench.results(int(worker.metrics.total(m.ANSWERED)))
     assert places(results) == sorted(set(places(results)))
     by_offset: dict[int, list[ResultMessage]] = {}
@@ -176,16 +176,12 @@ async def test_a_worker_that_dies_in_mid_segment_loses_nothing(
     if once:
         bench = await an_exact_bench(real_kafka, unique, delivery=ONCE)
     else:
-        kafka = KafkaSettings(
-            session_timeout_ms=6_000, heartbeat_interval_ms=500, rebalance_timeout_ms=20_000
-        )
         delivery = DeliverySettings(commit_interval_ms=50)
-        bench = await a_bench(real_kafka, unique, kafka=kafka, delivery=delivery)
+        bench = await a_bench(real_kafka, unique, kafka=mortal(), delivery=delivery)
     await bench.send(*[a_sent(seq=100 * n) for n in range(3)])
     await Doomed(bench).live_and_die()
-    async with running(a_worker(bench)), asyncio.timeout(DEADLINE_S):
-        while await bench.committed() != 3:
-            await asyncio.sleep(0.1)
+    async with running(a_worker(bench)):
+        await bench.until_committed(3)
     results = [
         read_result(record.value or b"") for record in await read_all(bench, bench.route.output)
     ]
@@ -209,9 +205,9 @@ async def test_a_partition_may_leave_in_mid_segment(real_kafka: str, unique: Uni
     first, second = a_worker(bench), a_worker(bench)
     async with running(first):
         await until(lambda: first.metrics.value(m.IN_FLIGHT) > 0)
-        async with running(second), asyncio.timeout(DEADLINE_S):
-            while [await bench.committed(p) for p in range(2)] != [6, 6]:
-                await asyncio.sleep(0.1)
+        async with running(second):
+            for partition in range(2):
+                await bench.until_committed(6, partition)
     report = await audited(bench)
     assert (report.total.received, report.total.ok, report.frames) == (12, 12, 480)
     assert report.clean(allow_duplicates=False)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 async def test_a_soak_says_what_it_saw(embedded_broker: str, kind: Kind, tmp_path: Path) -> None:
     plan = Plan(kind, seconds=1.5, overload=kind is Kind.CLAIMS, look_s=0.2)
     looks = await soak(embedded_broker, plan, tmp_path)
-    assert looks[-1].answered > looks[0].answered
+    assert looks[-1].answered >= looks[0].answered > 0
     assert all(look.objects > 0 and look.rss_mib > 0 for look in looks)
     assert all(look.held_mib < 16 for look in looks)
     judge(looks)

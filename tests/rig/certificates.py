@@ -49,7 +49,7 @@ class Authority:
         command += ["-keyout", str(made.key), "-out", str(made.certificate)]
         for extension in extensions:
             command += ["-addext", extension]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=3000)
         return made
 
 
@@ -57,5 +57,5 @@ def locked_copy(key: Path, password: str) -> Path:
     """The key behind a password."""
     locked = key.with_suffix(".locked")
     command = ["openssl", "pkey", "-in", str(key), "-aes256", "-passout", f"pass:{password}"]
-    subprocess.run([*command, "-out", str(locked)], check=True, capture_output=True, timeout=60)
+    subprocess.run([*command, "-out", str(locked)], check=True, capture_output=True, timeout=3000)
     return locked

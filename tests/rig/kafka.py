@@ -22,13 +22,14 @@ from pathlib import Path
 
 from schemas.errors import TransientError
 from schemas.settings import KafkaSettings
+from tests.rig.ports import free_ports
 from workers.kafka_clients import list_topics
 
 CACHE_VARIABLE = "FRAMELOOM_TEST_CACHE"
 """Names the folder for the jars, where the usual one of caches is something else to the tests."""
 POM = Path(__file__).with_name("pom.xml")
-START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 120.0
 FETCH_TIMEOUT_S = 600.0
 PAUSE_S = 0.1
 
@@ -69,18 +70,6 @@ def kafka_version() -> str:
     """Of the jars."""
     (jar,) = fetch_jars().glob("kafka_2.13-*.jar")
     return jar.stem.removeprefix("kafka_2.13-")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tests.rig.kafka import KafkaCluster
 from tests.rig.proxy import Proxy
 from tests.scenario.feed import feed
 from tests.scenario.oracle import DEADLINE_S, Oracle, Verdict
-from tests.scenario.stage import Plan, Rig, Stage
+from tests.scenario.stage import PATIENT_MS, Plan, Rig, Stage
 from workers.kafka_clients import make_admin, start_client, stop_client
 
 WORK = 100
@@ -88,7 +88,8 @@ async def network_cut(rig: Rig, *, seconds: float) -> Verdict:
 async def network_delay(rig: Rig, *, seconds: float, delay_s: float) -> Verdict:
     """Every chunk between worker and broker takes `delay_s` longer, both ways, for a while."""
     async with _proxied(rig) as proxy:
-        stage = await Stage.build(rig, Plan(address=proxy.address))
+        patient = {"session_timeout_ms": PATIENT_MS}
+        stage = await Stage.build(rig, Plan(address=proxy.address, kafka=patient))
         oracle = Oracle(stage)
         async with stage.worker() as worker:
             async with feed(stage, per_second=50.0):

@@ -7,17 +7,18 @@ import time
 
 from tests.scenario.feed import feed
 from tests.scenario.oracle import Oracle, Verdict
-from tests.scenario.stage import Rig, Stage
+from tests.scenario.stage import PATIENT_MS, Plan, Rig, Stage
 from tests.scenario.worker_main import STEP_NS
 
-TTL_MS = 60_000
+TTL_MS = 500_000
+"""Less than a clock jumps, and more than a frame may wait for its turn."""
 
 
 async def clock_steps(rig: Rig, *, count: int) -> Verdict:
     """The worker's clock jumps forth, back and further back while frames with a time to live
     flow: nothing happens, for it is read once, at the start. Then the cameras' clocks jump: a
     stamp from the future counts as receipt, a stamp ten minutes old has expired."""
-    stage = await Stage.build(rig)
+    stage = await Stage.build(rig, Plan(kafka={"session_timeout_ms": PATIENT_MS}))
     oracle = Oracle(stage)
     step_us = 0
 

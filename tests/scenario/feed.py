@@ -19,6 +19,7 @@ from tests.scenario.stage import Stage
 from workers.kafka_clients import (
     AIOKafkaProducer,
     KafkaError,
+    RecordMetadata,
     make_producer,
     start_client,
     stop_client,
@@ -56,7 +57,7 @@ class Feed:
         self._wall_us = wall_us
         self._ttl_ms = ttl_ms
         self._count = 0
-        self._waiting: set[asyncio.Future[object]] = set()
+        self._waiting: set[asyncio.Future[RecordMetadata]] = set()
 
     async def send(self, count: int, *, level: int = LEVEL) -> None:
         """So many frames now. A broker that is away is waited for; a frame that it does not take
@@ -66,16 +67,19 @@ class Feed:
             self._count += 1
             await self.put(stream.encode(), self._frame(stream, seq, level))
 
-    async def put(self, key: bytes | None, value: bytes | None) -> None:
-        """One record."""
+    async def put(
+        self, key: bytes | None, value: bytes | None
+    ) -> asyncio.Future[RecordMetadata] | None:
+        """One record, and where it will be; None for one that the broker does not take."""
         while len(self._waiting) > MOST_WAITING:
             await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
         try:
             future = await self._producer.send(self._topic, value, key)
         except KafkaError:
-            return
+            return None
         self._waiting.add(future)
         future.add_done_callback(self._done)
+        return future
 
     async def at(self, per_second: float) -> None:
         """At this pace until cancelled."""
@@ -90,7 +94,7 @@ class Feed:
         while self._waiting:
             await asyncio.wait(self._waiting)
 
-    def _done(self, future: asyncio.Future[object]) -> None:
+    def _done(self, future: asyncio.Future[RecordMetadata]) -> None:
         self._waiting.discard(future)
         future.exception()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+from collections.abc import Callable
 
 import psutil
 
-from tests.scenario.worker_process import WorkerProcess
+from tests.scenario.worker_process import START_S, WorkerProcess
 
 
 class Fleet(WorkerProcess):
@@ -25,13 +27,22 @@ class Fleet(WorkerProcess):
         port = next(
             int(str(line["port"])) for line in self.events() if line["event"] == "http_listening"
         )
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_S)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
             return response.status, response.read().decode()
         finally:
             connection.close()
+
+    async def until_page(self, path: str, shows: Callable[[str], bool]) -> tuple[int, str]:
+        """The page, once it shows this: a worker may be too busy for one answer."""
+        async with asyncio.timeout(START_S):
+            while True:
+                status, body = await asyncio.to_thread(self.get, path)
+                if shows(body):
+                    return status, body
+                await asyncio.sleep(0.1)
 
     def details(self) -> dict[str, dict[str, object]]:
         """What `/readyz` says of each device."""

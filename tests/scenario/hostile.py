@@ -10,7 +10,7 @@ import msgspec
 
 from schemas.errors import Reason
 from schemas.settings import Settings
-from tests.fakes.hostile_worker import CRASH, HANG, STUCK, supervised
+from tests.fakes.hostile_worker import CRASH, HANG, STUCK, Turns, supervised
 from tests.integration.kit import a_jpeg
 from tests.scenario.dead_letters import dead_letter_values
 from tests.scenario.feed import Feed, feed
@@ -18,7 +18,7 @@ from tests.scenario.oracle import Oracle, Verdict
 from tests.scenario.stage import Rig, Stage
 from tests.scenario.worker_process import WorkerProcess
 
-STAGE_TIMEOUT_MS = 6_000
+STAGE_TIMEOUT_MS = 10_000
 """Soon enough for a test, and more than an honest picture takes on a machine this busy."""
 DEATHS_EACH = 2
 """By the first its batch falls under suspicion; by the second, alone, it is convicted."""
@@ -42,11 +42,12 @@ async def hostile_pictures(rig: Rig) -> Verdict:
     processes, no more; it becomes a dead letter, its bytes untouched, and no other frame does.
     Duplicates: at most the answers at or above the committed offset, death by death."""
     stage = await Stage.build(rig)
-    oracle = Oracle(stage)
+    oracle, turns = Oracle(stage), Turns(rig.folder)
+    turns.allow(1)
     async with stage.worker(_impatient(stage.settings), command=supervised) as worker:
         async with feed(stage, per_second=50.0) as feeding:
             await oracle.until_more(50)
-            deaths = [await _strike(oracle, feeding, worker, mark) for mark in REASONS]
+            deaths = [await _strike(oracle, feeding, worker, mark, turns) for mark in REASONS]
         await oracle.until_all()
         await oracle.until_committed()
         assert worker.times_said("worker_died") == DEATHS_EACH * len(REASONS)
@@ -77,7 +78,9 @@ class Deaths(msgspec.Struct, frozen=True):
     recovery_s: float
 
 
-async def _strike(oracle: Oracle, feeding: Feed, worker: WorkerProcess, mark: bytes) -> Deaths:
+async def _strike(
+    oracle: Oracle, feeding: Feed, worker: WorkerProcess, mark: bytes, turns: Turns
+) -> Deaths:
     """One hostile picture, from its sending to its dead letter and a new answer to another."""
     before, convicted = worker.times_said("worker_died"), oracle.reasons + 1
     await feeding.put(b"hostile", hostile(mark))
@@ -86,6 +89,7 @@ async def _strike(oracle: Oracle, feeding: Feed, worker: WorkerProcess, mark: by
         await worker.until_said("worker_died", times=before + death)
         died_at = died_at or time.monotonic()
         allowed += await _repeatable(oracle, worker)
+        turns.allow(1 + before + death)
     assert died_at is not None
     await oracle.until_more()
     recovery_s = time.monotonic() - died_at

@@ -7,10 +7,7 @@ the result up.
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -21,37 +18,11 @@ from pipeline.ports import Lane
 from schemas.errors import PoisonError, Reason
 from schemas.result import Detection
 from tests.fakes.lane import FakeDecoder, FakeModel, FakePostprocessor
+from tests.fakes.pace import Paced
 
 UNREADABLE, FAILS, CROWDED = 7, 13, 200
 BOXES_IN_A_CROWD = 300
 """About 25 KB of result."""
-GATE_LOOK_S = 0.01
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast the model is.
-
-    Attributes:
-        batch_ms: how long a batch takes.
-        gate: once a process has inferred so many frames, its next batch waits in the model until
-            there may be more. So a worker that is to be caught at its work cannot be done with it
-            by then, however long whoever wants to catch it is kept from running.
-    """
-
-    batch_ms: float
-    gate: float = math.inf
-
-    @classmethod
-    def read(cls, file: Path) -> Pace:
-        """What `write` wrote."""
-        return cls(*map(float, file.read_text().split()))
-
-    def write(self, file: Path) -> None:
-        """Replaced at once: a worker may be reading it."""
-        new = file.with_suffix(".new")
-        new.write_text(f"{self.batch_ms} {self.gate}")
-        new.replace(file)
 
 
 class ScenarioDecoder(FakeDecoder):
@@ -70,13 +41,12 @@ class ScenarioModel(FakeModel):
     """Answers every frame with the level at its centre (around it may be letterbox).
 
     Args:
-        pace: how long a batch takes, and how many frames there may be; asked anew for each.
+        paced: how long a batch takes, and how many frames there may be.
     """
 
-    def __init__(self, pace: Callable[[], Pace]) -> None:
+    def __init__(self, paced: Paced) -> None:
         super().__init__()
-        self._pace = pace
-        self._frames = 0
+        self._paced = paced
 
     def infer(self, frames: torch.Tensor) -> torch.Tensor:
         height, width = frames.shape[2:]
@@ -84,10 +54,7 @@ class ScenarioModel(FakeModel):
         self.before([int(level) for level in levels.flatten()])
         if (levels == FAILS).any():
             raise ValueError("a frame at level 13")
-        while self._frames >= self._pace().gate:
-            time.sleep(GATE_LOOK_S)
-        self._frames += len(frames)
-        time.sleep(self._pace().batch_ms / 1e3)
+        self._paced.wait(len(frames))
         return levels.to(torch.float32)
 
 
@@ -105,4 +72,4 @@ class CrowdPostprocessor(FakePostprocessor):
 
 def scenario_lane(pace: Path) -> Lane:
     """A lane that keeps the pace that the file says now."""
-    return Lane(ScenarioDecoder(), ScenarioModel(lambda: Pace.read(pace)), CrowdPostprocessor())
+    return Lane(ScenarioDecoder(), ScenarioModel(Paced(pace)), CrowdPostprocessor())

@@ -8,6 +8,7 @@ from typing import get_args
 
 from pipeline import metrics as m
 from tests.fakes.memory import ShortMemory, Starved
+from tests.fakes.pace import Pace
 from tests.integration.kit import fake_machinery, running
 from tests.scenario.feed import feed
 from tests.scenario.lane import scenario_lane
@@ -29,7 +30,7 @@ async def out_of_memory(rig: Rig, *, seconds: float) -> Verdict:
     """
     stage = await Stage.build(rig)
     pace = rig.folder / "own-pace"
-    pace.write_text(str(PACE_MS))
+    Pace(PACE_MS).write(pace)
     lane = scenario_lane(pace)
     memory, oracle, recovery_s = ShortMemory(lane), Oracle(stage), 0.0
     # Inside this process, so that its memory can be taken and given back.

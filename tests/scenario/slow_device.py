@@ -10,7 +10,7 @@ from pathlib import Path
 from schemas.settings import FlowSettings
 from tests.scenario.feed import feed
 from tests.scenario.oracle import Oracle, Verdict
-from tests.scenario.stage import Plan, Rig, Stage
+from tests.scenario.stage import PATIENT_MS, Plan, Rig, Stage
 from tests.scenario.worker_process import WorkerProcess
 
 PER_SECOND = 200.0
@@ -37,17 +37,24 @@ async def slow_device(rig: Rig, *, seconds: float, samples: Path | None = None) 
     plan = Plan(
         pace_ms=FAST_BATCH_MS,
         flow=FlowSettings(max_items=MAX_ITEMS),
-        kafka={"max_poll_interval_ms": MAX_POLL_MS},
+        kafka={"max_poll_interval_ms": MAX_POLL_MS, "session_timeout_ms": PATIENT_MS},
     )
     stage = await Stage.build(rig, plan)
     oracle = Oracle(stage)
     async with stage.worker() as worker:
-        async with feed(stage, per_second=PER_SECOND):
+        async with feed(stage, per_second=PER_SECOND) as feeding:
             await oracle.until_more(500)
             stage.pace(SLOW_BATCH_MS)
+            assert await oracle.look()
+            # Twice what it can do, and then it is held: it cannot keep up, whoever is kept waiting.
+            more = 2 * MAX_ITEMS + round(2 * PER_SECOND / 10 * seconds)
+            stage.gate(oracle.sent + more)
+            await feeding.send(more + 2 * MAX_ITEMS)
+            await feeding.settle()
             memory = await _watch(worker, oracle, seconds)
             assert oracle.sent - oracle.answered > MAX_ITEMS, "the device kept up"
         stage.pace(FAST_BATCH_MS)
+        stage.no_gate()
         begun = time.monotonic()
         await oracle.until_all()
         recovery_s = time.monotonic() - begun

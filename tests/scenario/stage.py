@@ -25,13 +25,13 @@ from schemas.settings import (
     RouteSettings,
     Settings,
 )
+from tests.fakes.pace import Pace
+from tests.fakes.paced_worker import paced
 from tests.rig.kafka import KafkaCluster
-from tests.scenario.lane import Pace
 from tests.scenario.worker_main import ForkedProcess
 from tests.scenario.worker_process import (
     Command,
     WorkerProcess,
-    frameloom_worker,
     new_files,
     watched,
     worker_process,
@@ -39,9 +39,13 @@ from tests.scenario.worker_process import (
 from workers.kafka_clients import TopicSpec, create_topics
 
 SESSION_MS = 6_000
-"""Kafka's own floor; shorter ones end by mistake on a busy machine."""
+"""Kafka's own floor, because scenarios wait for the end of dead workers' sessions."""
+PATIENT_MS = 60_000
+"""Where nobody dies, and who leaves the group has failed."""
 HELD_MS = 600_000
 """No worker ends because its model is held at the gate for a while."""
+BUDGET_MS = 100_000
+"""For what ends early when nothing is wrong. Scenarios about budgets have their own."""
 PARTITIONS = 4
 
 BUCKETS = [
@@ -140,7 +144,7 @@ class Stage:
             settings.kafka, bootstrap_servers=rig.cluster.bootstrap_servers
         )
         self._pace_file = rig.folder / "pace"
-        self._pace = Pace(plan.pace_ms)
+        self._pace = Pace(0.0 if plan.real_model else plan.pace_ms)
         self._pace.write(self._pace_file)
 
     @classmethod
@@ -201,7 +205,7 @@ class Stage:
         another program than the scenarios' worker."""
         chosen, folder = settings or self.settings, self.rig.folder
         if self.plan.real_model:
-            command = frameloom_worker
+            command = paced(self._pace_file)
         if command is not None:
             async with worker_process(chosen, folder, command) as worker:
                 yield worker
@@ -222,11 +226,11 @@ def _settings(rig: Rig, plan: Plan) -> Settings:
         group_id=name("group"),
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=SESSION_MS // 4,
-        rebalance_timeout_ms=30_000,
+        rebalance_timeout_ms=BUDGET_MS + 20_000,
     )
     lifecycle = LifecycleSettings(
-        drain_timeout_ms=20_000,
-        revoke_timeout_ms=15_000,
+        drain_timeout_ms=BUDGET_MS,
+        revoke_timeout_ms=BUDGET_MS,
         stall_timeout_ms=HELD_MS,
         journal_dir=str(rig.folder / "journal"),
     )

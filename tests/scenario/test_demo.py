@@ -16,14 +16,13 @@ from frameloom.demo_broken import BROKEN_STREAM
 from frameloom.demo_report import MIN_ACCURACY, Report
 from frameloom.demo_streams import KINDS
 
-# It draws, measures, starts a worker and produces for a few seconds: minutes on a busy machine.
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.broker
 
 COMMAND = [sys.executable, "-m", "frameloom", "demo", "--seconds", "5"]
 
 
 def all_gone(processes: list[psutil.Process]) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=20)
+    _, alive = psutil.wait_procs(processes, timeout=300)
     return not alive
 
 
@@ -67,7 +66,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path) -> None:
         children = psutil.Process(demo.pid).children(recursive=True)
         assert children
         demo.send_signal(signal.SIGINT)
-        _, errors = demo.communicate(timeout=60)
+        _, errors = demo.communicate(timeout=300)
     finally:
         demo.kill()
         demo.communicate()

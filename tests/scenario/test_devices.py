@@ -16,11 +16,11 @@ from pipeline.item import Coordinates
 from schemas.codec import read_result
 from tests.assertions import none_lost
 from tests.fakes.fleet_worker import two_processors
-from tests.integration.kit import Bench, Sent, a_bench, a_jpeg, reader, sources
+from tests.integration.kit import DEADLINE_S, Bench, Sent, a_bench, a_jpeg, mortal, reader, sources
 from tests.scenario.fleet_process import Fleet, is_gone
 from tests.scenario.worker_process import START_S, new_files, watched
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 FRAMES, PARTITIONS = 24, 4
 A, B = "cpu:0", "cpu:1"
@@ -56,7 +56,7 @@ async def send(bench: Bench) -> list[Coordinates]:
 async def answered(bench: Bench, sent: list[Coordinates]) -> None:
     """Until every record sent has a result; nothing else may have one."""
     seen: list[Coordinates] = []
-    async with asyncio.timeout(120), reader(bench.kafka, bench.route.output) as consumer:
+    async with asyncio.timeout(DEADLINE_S), reader(bench.kafka, bench.route.output) as consumer:
         while not set(sent) <= set(seen):
             seen += sources([read_result((await consumer.getone()).value)])
     none_lost(seen, sent)
@@ -65,7 +65,7 @@ async def answered(bench: Bench, sent: list[Coordinates]) -> None:
 async def test_a_killed_worker_loses_nothing_and_takes_its_place_again(
     broker: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    bench = await a_bench(broker, unique, partitions=PARTITIONS)
+    bench = await a_bench(broker, unique, partitions=PARTITIONS, kafka=mortal())
     async with two_workers(bench, tmp_path) as fleet:
         await both_take_records(fleet)
         sent = await send(bench)
@@ -74,9 +74,8 @@ async def test_a_killed_worker_loses_nothing_and_takes_its_place_again(
         # By the other one, or by the next of its own device.
         await answered(bench, sent)
         await both_take_records(fleet)
-        _, page = await asyncio.to_thread(fleet.get, "/metrics")
-        for device in (A, B):
-            assert f'frameloom_assigned_partitions{{device="{device}"}} 2.0' in page
+        has = [f'frameloom_assigned_partitions{{device="{device}"}} 2.0' for device in (A, B)]
+        _, page = await fleet.until_page("/metrics", lambda it: all(each in it for each in has))
         assert f'frameloom_device_restarts_total{{device="{A}"}} 1.0' in page
         fleet.send(signal.SIGTERM)
         assert await fleet.ended() == 0

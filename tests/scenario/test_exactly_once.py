@@ -15,17 +15,16 @@ from schemas.settings import FlowSettings
 from tests.assertions import each_once, in_offset_order
 from tests.fakes.faulty_worker import POINTS, faulty
 from tests.integration.exact import an_exact_bench, answers, read_all, some_frames
-from tests.integration.kit import Bench, Unique, a_worker, running
+from tests.integration.kit import DEADLINE_S, Bench, Unique, a_worker, running
 from tests.scenario.transactions import LET_GO
 from tests.scenario.worker_process import worker_process
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 
 FRAMES = 300
 SMALL_STEPS = FlowSettings(max_items=80)
 """No transaction holds more than may be inside, so that the third is not the last."""
-ALL_S = 90.0
 
 
 async def a_bench_of_small_steps(broker: str, unique: Unique) -> Bench:
@@ -34,7 +33,7 @@ async def a_bench_of_small_steps(broker: str, unique: Unique) -> Bench:
 
 
 async def until_committed(bench: Bench, offset: int) -> None:
-    async with asyncio.timeout(ALL_S):
+    async with asyncio.timeout(DEADLINE_S):
         while await bench.committed() != offset:
             await asyncio.sleep(0.2)
 

@@ -16,27 +16,38 @@ from schemas.settings import Guarantee
 from tests.assertions import none_lost
 from tests.builders_video import a_segment
 from tests.fakes.hostile_worker import CRASH, HANG, STUCK, supervised
-from tests.integration.kit import Bench, Sent, Unique, a_bench, a_jpeg, envelope, reader, sources
+from tests.integration.kit import (
+    Bench,
+    Sent,
+    Unique,
+    a_bench,
+    a_jpeg,
+    envelope,
+    mortal,
+    reader,
+    sources,
+)
 from tests.rig.choice import BrokerKind, broker_kind
 from tests.scenario.hostile import hostile
 from tests.scenario.worker_process import worker_process
 from workers.kafka_clients import Record
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.broker
 
 
 FRAMES = 48
+STAGE_TIMEOUT_MS = 8_000
 
 
 async def a_hostile_bench(broker: str, unique: Unique, folder: Path, guarantee: Guarantee) -> Bench:
-    bench = await a_bench(broker, unique, partitions=2)
+    bench = await a_bench(broker, unique, partitions=2, kafka=mortal())
     settings = bench.settings
     return replace(
         bench,
         settings=msgspec.structs.replace(
             settings,
             delivery=msgspec.structs.replace(settings.delivery, guarantee=guarantee),
-            device=msgspec.structs.replace(settings.device, stage_timeout_ms=4_000),
+            device=msgspec.structs.replace(settings.device, stage_timeout_ms=STAGE_TIMEOUT_MS),
             lifecycle=msgspec.structs.replace(
                 settings.lifecycle, journal_dir=str(folder / "journal")
             ),

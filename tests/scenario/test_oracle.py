@@ -42,7 +42,6 @@ def test_a_verdict_names_what_breaks_the_promise(
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
 async def test_lost_doubled_and_overtaken_answers_are_seen(
     kafka_rig: KafkaCluster, tmp_path: Path
 ) -> None:

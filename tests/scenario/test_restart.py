@@ -13,10 +13,10 @@ import pytest
 
 from schemas.codec import read_result
 from tests.assertions import none_lost
-from tests.integration.kit import Sent, a_bench, a_jpeg, reader, sources, until
+from tests.integration.kit import Sent, a_bench, a_jpeg, mortal, reader, sources, until
 from tests.scenario.worker_process import WorkerProcess, worker_process
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 FRAMES = 20
 
@@ -35,7 +35,7 @@ def workers_of(supervisor: WorkerProcess) -> list[int]:
 async def test_a_killed_worker_is_replaced_and_a_signal_drains_the_last(
     broker: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    bench = await a_bench(broker, unique, partitions=2)
+    bench = await a_bench(broker, unique, partitions=2, kafka=mortal())
     async with worker_process(bench.settings, tmp_path, command) as supervisor:
         (first,) = workers_of(supervisor)
         os.kill(first, signal.SIGKILL)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import time
 
-from tests.fakes.faulty_worker import POINTS, faulty
+from schemas.settings import FlowSettings
+from tests.fakes.faulty_worker import FATAL_ONE, POINTS, faulty
 from tests.scenario.feed import feed
 from tests.scenario.oracle import Oracle, Verdict
-from tests.scenario.stage import Rig, Stage
+from tests.scenario.stage import Plan, Rig, Stage
 
+INSIDE = 80
+"""Most records inside at once, and so in a transaction."""
 LET_GO = ("transaction_fenced", "offset_moved_by_another")
 """The broker refuses its commit; or it has slept past its own time-out, too, and looks first."""
 
@@ -23,11 +26,14 @@ async def killed_inside(rig: Rig, *, times: int) -> Verdict:
         rig: where; its guarantee is exactly once.
         times: how often at each of the three points.
     """
-    stage = await Stage.build(rig)
+    stage = await Stage.build(rig, Plan(flow=FlowSettings(max_items=INSIDE)))
     oracle, recovery_s = Oracle(stage), 0.0
-    async with feed(stage, per_second=100.0):
+    async with feed(stage, per_second=100.0) as feeding:
         killed_at: float | None = None
         for point in POINTS * times:
+            # More than three transactions hold.
+            await feeding.send((FATAL_ONE + 1) * INSIDE)
+            await feeding.settle()
             async with stage.worker(command=faulty(point, signal.SIGKILL)) as worker:
                 # It commits two transactions, so there is something new even of one that is dead.
                 await oracle.until_more()
@@ -51,12 +57,13 @@ async def zombie_inside(rig: Rig, *, frames: int) -> Verdict:
 
     Args:
         rig: where; its guarantee is exactly once.
-        frames: how many it is given, and as many again while it sleeps.
+        frames: how many it is given beyond those of its first transactions; and again while it
+            sleeps.
     """
-    stage = await Stage.build(rig)
+    stage = await Stage.build(rig, Plan(flow=FlowSettings(max_items=INSIDE)))
     oracle = Oracle(stage)
     async with feed(stage) as feeding:
-        await feeding.send(frames)
+        await feeding.send((FATAL_ONE + 1) * INSIDE + frames)
         await feeding.settle()
         async with stage.worker(command=faulty("offsets", signal.SIGSTOP)) as zombie:
             await zombie.until_stopped()

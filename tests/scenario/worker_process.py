@@ -56,7 +56,8 @@ class WorkerProcess:
         return psutil.Process(self.pid).memory_info().rss
 
     def events(self) -> list[dict[str, object]]:
-        lines = self._log.read_text().splitlines()
+        # Its last line may be half written.
+        lines = self._log.read_text().rpartition("\n")[0].splitlines()
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def said(self, event: str, **fields: object) -> bool:
@@ -68,23 +69,24 @@ class WorkerProcess:
         )
 
     async def until_said(self, event: str, *, times: int = 1, **fields: object) -> None:
-        async with asyncio.timeout(START_S):
-            while self.times_said(event, **fields) < times:
-                assert self.running, self._log.read_text()[-4_000:]
-                await asyncio.sleep(0.05)
+        await self._until(lambda: self.times_said(event, **fields) >= times)
 
     async def until_said_any(self, events: Collection[str]) -> None:
         """Until it said one of these."""
-        async with asyncio.timeout(START_S):
-            while not any(self.said(event) for event in events):
-                assert self.running, self._log.read_text()[-4_000:]
-                await asyncio.sleep(0.05)
+        await self._until(lambda: any(self.said(event) for event in events))
 
     async def until_stopped(self) -> None:
         """Until SIGSTOP has it."""
+        await self._until(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
+
+    async def _until(self, happened: Callable[[], bool]) -> None:
         async with asyncio.timeout(START_S):
-            while psutil.Process(self.pid).status() != psutil.STATUS_STOPPED:
-                assert self.running, self._log.read_text()[-4_000:]
+            while True:
+                # Asked first: what ends may say something last.
+                running = self.running
+                if happened():
+                    return
+                assert running, self._log.read_text()[-4_000:]
                 await asyncio.sleep(0.05)
 
     def send(self, number: signal.Signals) -> None:

@@ -25,7 +25,7 @@ class Broker:
         return self.commits > self.refusals
 
     async def wait(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(180):
             while self.commits < count:
                 self.came.clear()
                 await self.came.wait()

@@ -77,12 +77,12 @@ def test_when_one_picture_raises_no_other_is_still_being_written(
 
     def decode_row(work: Item, row: object) -> None:
         if work.frame.seq == 0:
-            assert running.wait(30.0)
+            assert running.wait(180.0)
             failed.set()
             raise TransientError("out of memory")
         working.add(work.frame.seq)
         running.set()
-        assert failed.wait(30.0)
+        assert failed.wait(180.0)
         working.discard(work.frame.seq)
 
     monkeypatch.setattr(decode_opencv, "_decode_row", decode_row)

@@ -247,17 +247,17 @@ async def test_waiting_for_settlement_ends_with_the_last_one() -> None:
     office = an_office()
     office.delivery.take(P0, [a_record(0)])
     office.delivery.take(P1, [a_record(0, partition=1)])
-    await asyncio.wait_for(office.delivery.wait_settled([]), 1)
+    await asyncio.wait_for(office.delivery.wait_settled([]), 180)
     waiting = asyncio.ensure_future(office.delivery.wait_settled([P0]))
     office.finish(office.items[0])
     await asyncio.sleep(0)
     assert not waiting.done()
     office.acknowledge()
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 180)
     everything = asyncio.ensure_future(office.delivery.wait_settled())
     await asyncio.sleep(0)
     office.delivery.revoke([P1])
-    await asyncio.wait_for(everything, 1)
+    await asyncio.wait_for(everything, 180)
 
 
 class DeliveryMachine(RuleBasedStateMachine):

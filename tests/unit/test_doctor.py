@@ -124,7 +124,9 @@ def test_the_command_ends_with_what_it_found(
 
 def test_the_real_child_answers(capfd: pytest.CaptureFixture[str]) -> None:
     async def one() -> list[Finding]:
-        return await doctor._in_process("opencv", Plan(Settings(), "", write=False, timeout_s=60.0))
+        return await doctor._in_process(
+            "opencv", Plan(Settings(), "", write=False, timeout_s=600.0)
+        )
 
     (finding,) = asyncio.run(one())
     assert (finding.check, finding.state) == ("opencv", State.OK)

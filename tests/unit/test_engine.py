@@ -20,7 +20,7 @@ from schemas.result import ClosedBy
 from tests.builders import SMALL, an_item
 from tests.fakes.lane import FakeDecoder, FakeModel, FakePostprocessor
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 EAGER = ConstantPolicy(constant_s=0.0, min_wait_s=0.0)
 PATIENT = FixedPolicy(3_600.0)
 

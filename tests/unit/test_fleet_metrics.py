@@ -113,9 +113,9 @@ def test_a_port_that_is_open_and_says_nothing_is_given_up() -> None:
 
 def test_a_worker_on_a_given_socket_closes_it_at_the_end() -> None:
     with worker(Metrics()) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
         connection.request("GET", "/readyz")
         assert connection.getresponse().status == 200
         connection.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=5)
+        socket.create_connection(("127.0.0.1", port), timeout=180)

@@ -32,7 +32,7 @@ class Child:
             self.codes.put(code)
 
     def wait(self) -> int:
-        return self.codes.get(timeout=30)
+        return self.codes.get(timeout=180)
 
     def send_signal(self, sig: int, /) -> None:
         self.signals.append(sig)

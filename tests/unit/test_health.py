@@ -25,7 +25,7 @@ class Served:
         self.port = self.server.start()
 
     def get(self, path: str) -> tuple[int, str]:
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=180)
         try:
             client.request("GET", path)
             response = client.getresponse()

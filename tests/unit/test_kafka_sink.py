@@ -34,7 +34,7 @@ from workers.tasks import Tasks
 from workers.tickets import Answer, Ticket
 
 OUT, DLQ = "out", "dlq"
-WAIT_S = 10.0
+WAIT_S = 180.0
 
 
 def an_answer(

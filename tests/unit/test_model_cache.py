@@ -26,7 +26,7 @@ def test_who_makes_a_file_is_alone_and_the_others_find_it(tmp_path: Path) -> Non
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(180)
     assert (len(made), len(found)) == (1, 3)
 
 

@@ -15,7 +15,7 @@ from pipeline.pixel_budget import PixelBudget, stored_pixels, within
 from schemas.frame import Encoding
 from tests.builders_pictures import bucket, item, jpeg, picture
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 A_JPEG = item(jpeg(picture(8, 8)), Encoding.JPEG, bucket(32, 32))
 
 

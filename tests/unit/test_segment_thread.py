@@ -17,7 +17,7 @@ from schemas.errors import PoisonError, Reason
 from schemas.frame import FrameMessage
 from tests.builders import a_frame
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 180.0
 
 
 class ScriptedReader:

@@ -30,7 +30,7 @@ from tests.fakes.lane import (
     pictures,
 )
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 _ids = itertools.count(1)
 
 

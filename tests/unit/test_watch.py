@@ -21,7 +21,7 @@ from asyncinotify import Event, Inotify, Mask
 
 from frameloom.watch import WatchedPaths, being_written
 
-DEADLINE_S = 10.0
+DEADLINE_S = 180.0
 SUFFIXES = frozenset({".jpg", ".mp4"})
 
 Found = AsyncGenerator[Path | Unreadable, None]
