@@ -76,21 +76,21 @@ def lay_out(aspects: Sequence[float], width: int, *, row_height: int) -> list[Pl
     for start, stop in cuts:
         height = _fit(aspects[start:stop], width)
         if stop == len(aspects):
-            height = min(height, round(row_height * 1.15))
-        x = 0
+            height = min(height, row_height * 1.15)
+        left = 0.0
         for i in range(start, stop):
-            wide = round(height * aspects[i])
-            if i == stop - 1 and abs(x + wide - width) <= stop - start:
-                wide = width - x
-            places.append(Place(x, y, max(wide, 1), max(height, 1)))
-            x += wide + _GAP
-        y += height + _CAPTION + _GAP
+            # Rounded from one edge to the next, so that what rounding adds does not add up.
+            right = left + height * aspects[i]
+            x = round(left)
+            places.append(Place(x, y, max(round(right) - x, 1), max(round(height), 1)))
+            left = right + _GAP
+        y += max(round(height), 1) + _CAPTION + _GAP
     return places
 
 
-def _fit(aspects: Sequence[float], width: int) -> int:
+def _fit(aspects: Sequence[float], width: int) -> float:
     """The height at which pictures side by side fill the width."""
-    return max(round((width - _GAP * (len(aspects) - 1)) / sum(aspects)), 1)
+    return max((width - _GAP * (len(aspects) - 1)) / sum(aspects), 1.0)
 
 
 def _best_cuts(aspects: Sequence[float], width: int, row_height: int) -> list[tuple[int, int]]:

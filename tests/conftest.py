@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,9 +25,20 @@ from tests.rig.choice import (
 from tests.rig.docker import KafkaContainer
 from tests.rig.kafka import CACHE_VARIABLE, KafkaCluster, cache_folder
 
-# How long an example takes says how busy the machine is, not whether the code is right.
-settings.register_profile("frameloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says how busy the machine is, not whether the code is right. The same
+# tree gets the same examples, so that a run says something of the tree; new ones are looked for
+# with `--hypothesis-profile search`, and what they find stays as an `@example`.
+settings.register_profile(
+    "frameloom", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "search", settings.get_profile("frameloom"), derandomize=False, max_examples=1_000
+)
 settings.load_profile("frameloom")
+# Started in the background by a shell, a process ignores Ctrl-C, and so would the programs that the
+# tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # As the command line does it: torch's idle threads sleep. Read when torch is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # The broker's jars stay where they were; other processes of this run are told, too.

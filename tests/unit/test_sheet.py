@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from frameloom.sheet import Place, Tile, contact_sheet, lay_out
@@ -20,12 +20,13 @@ def overlap(a: Place, b: Place) -> bool:
 
 
 @given(ASPECTS)
+@example([1.62, 3.143091138166961])
 def test_tiles_keep_their_shape_stay_inside_and_do_not_overlap(aspects: list[float]) -> None:
     places = lay_out(aspects, 1900, row_height=400)
     assert len(places) == len(aspects)
     for place, aspect in zip(places, aspects, strict=True):
         assert place.x >= 0
-        assert place.x + place.width <= 1900 + len(aspects)
+        assert place.x + place.width <= 1900
         assert place.width / place.height == pytest.approx(aspect, rel=0.1)
     for i, place in enumerate(places):
         assert not any(overlap(place, other) for other in places[:i])
