@@ -46,7 +46,13 @@ from bench.switched_lane import Switch, switched
 from bench.worker_round import Span, settings_of, worker_round
 from pipeline.item import Item
 from pipeline.ports import Lane
-from schemas.settings import Backend, DeviceSettings, RouteSettings, Settings
+from schemas.settings import (
+    DEFAULT_BUCKETS,
+    Backend,
+    DeviceSettings,
+    RouteSettings,
+    Settings,
+)
 from workers.lanes import Loaded
 
 
@@ -61,6 +67,8 @@ class Options:
         repeats: turns of each part.
         backend: of the model.
         decode_threads, model_threads: 0 lets the worker choose.
+        max_batch: of every bucket. Small, as `configs/cpu.yaml` has it: both ends of what is
+            measured fall between two batches, and frames of large pictures come in batches, too.
     """
 
     bootstrap: str
@@ -70,6 +78,7 @@ class Options:
     backend: str = "auto"
     decode_threads: int = 0
     model_threads: int = 0
+    max_batch: int = 4
 
     @property
     def on_topic(self) -> int:
@@ -82,7 +91,11 @@ class Parts:
 
     def __init__(self, options: Options, loads: Sequence[Load], topics: Topics) -> None:
         self._options = options
-        self._route = RouteSettings(backend=Backend(options.backend))
+        buckets = [
+            msgspec.structs.replace(bucket, max_batch=options.max_batch)
+            for bucket in DEFAULT_BUCKETS
+        ]
+        self._route = RouteSettings(backend=Backend(options.backend), buckets=buckets)
         device = DeviceSettings(
             decode_threads=options.decode_threads, model_threads=options.model_threads
         )
@@ -202,12 +215,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="auto", choices=[each.value for each in Backend])
     parser.add_argument("--decode-threads", type=int, default=0)
     parser.add_argument("--model-threads", type=int, default=0)
+    parser.add_argument("--max-batch", type=int, default=4)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args(arguments)
     options = Options(
         asked.bootstrap, asked.broker, asked.frames, asked.repeats, asked.backend,
-        asked.decode_threads, asked.model_threads,
+        asked.decode_threads, asked.model_threads, asked.max_batch,
     )  # fmt: skip
     found = measure(options)
     show(found)

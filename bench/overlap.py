@@ -26,6 +26,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import msgspec
 import torch
 
 from bench.cpu_rig import EngineRun, Rig, items_of, rig_settings, run_engine
@@ -38,7 +39,7 @@ from pipeline.letterbox import Letterbox
 from pipeline.ports import Lane
 from schemas.errors import PoisonError
 from schemas.result import Detection
-from schemas.settings import Backend, DeviceSettings, RouteSettings, Settings
+from schemas.settings import DEFAULT_BUCKETS, Backend, DeviceSettings, RouteSettings, Settings
 
 DECODE_S, INFER_S, POST_S = 0.040, 0.040, 0.010
 """Of a scripted batch."""
@@ -60,6 +61,7 @@ class Options:
         real: run the real lane, too.
         scripted: frames of a round of waiting stages: enough that its first and last batch, which
             overlap with nothing, weigh little.
+        max_batch: of the real lane's buckets.
     """
 
     frames: int = 86
@@ -67,6 +69,7 @@ class Options:
     backend: str = "auto"
     real: bool = True
     scripted: int = 400
+    max_batch: int = 4
 
 
 class WaitingDecoder(NoDecoder):
@@ -172,7 +175,10 @@ def _real(slots: int, decode: int, model: int) -> str:
 
 
 def _rigs(options: Options) -> dict[tuple[int, int], Rig]:
-    route = RouteSettings(backend=Backend(options.backend))
+    small = [
+        msgspec.structs.replace(bucket, max_batch=options.max_batch) for bucket in DEFAULT_BUCKETS
+    ]
+    route = RouteSettings(backend=Backend(options.backend), buckets=small)
     return {
         (decode, model): Rig(
             rig_settings(

@@ -35,6 +35,9 @@ Repeats = Annotated[int, typer.Option(min=1, help="Rounds of each side, in turn.
 BackendOption = Annotated[
     str, typer.Option(metavar="B", help="auto, torch, onnx, openvino or tensorrt.")
 ]
+MaxBatch = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Largest batch of every bucket, as in cpu.yaml.")
+]
 Main = Callable[[list[str]], int]
 
 
@@ -47,6 +50,7 @@ def ceiling(
     backend: BackendOption = "auto",
     decode_threads: Annotated[int, typer.Option(min=0, help="0: the worker's choice.")] = 0,
     model_threads: Annotated[int, typer.Option(min=0, help="0: the worker's choice.")] = 0,
+    max_batch: MaxBatch = 4,
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
@@ -56,6 +60,7 @@ def ceiling(
 
     arguments = ["--frames", str(frames), "--repeats", str(repeats), "--backend", backend]
     arguments += ["--decode-threads", str(decode_threads), "--model-threads", str(model_threads)]
+    arguments += ["--max-batch", str(max_batch)]
     with _broker(bootstrap) as broker:
         arguments += [] if broker.pid is None else ["--broker", str(broker.pid)]
         _end(main, [*arguments, "--bootstrap", broker.address], json, plot)
@@ -79,6 +84,24 @@ def overlap(
 
     arguments = ["--frames", str(frames), "--repeats", str(repeats), "--backend", backend]
     _end(main, arguments + ["--scripted-only"] * scripted_only, json, plot)
+
+
+@app.command()
+def shapes(
+    *,
+    frames: Frames = 129,
+    repeats: Repeats = 3,
+    backend: BackendOption = "auto",
+    max_batch: MaxBatch = 4,
+    json: JsonFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Rectangular buckets against square padding."""
+    rest_idle_threads()
+    from bench.shapes import main
+
+    arguments = ["--frames", str(frames), "--repeats", str(repeats), "--backend", backend]
+    _end(main, [*arguments, "--max-batch", str(max_batch)], json, plot)
 
 
 @app.command()

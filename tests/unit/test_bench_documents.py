@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from bench import ceiling, ceiling_report, ingest, overhead, overlap, peers
+from bench import ceiling, ceiling_report, ingest, overhead, overlap, peers, shapes
 from bench.contender import Meter, Spent
 from bench.cpu_rig import EngineRun
 from bench.report import Bars, Document, Goal, machine, median, show, spread, write
@@ -48,9 +48,22 @@ def of_ingest() -> Document:
     return ingest.document(ingest.Options("b"), ABOUT, found)
 
 
+def of_shapes() -> Document:
+    sides = {shapes.RECTANGLES: 2.0, shapes.SQUARE: 4.0, shapes.BY_SIZE: 1.0}
+    found = {side: [EngineRun(spent(s, s), 0.1, 0.9, 0.1)] for side, s in sides.items()}
+    return shapes.document({"frames": 10}, ABOUT, found, dict.fromkeys(sides, 100.0))
+
+
 MADE = {
     document.bench: document
-    for document in (of_overhead(), of_ceiling(), of_peers(), of_overlap(), of_ingest())
+    for document in (
+        of_overhead(),
+        of_ceiling(),
+        of_peers(),
+        of_overlap(),
+        of_ingest(),
+        of_shapes(),
+    )
 }
 
 
@@ -138,7 +151,7 @@ def test_a_meter_counts_this_process_alone() -> None:
     assert "MainThread" in found.threads
 
 
-@pytest.mark.parametrize("bench", [ceiling, overhead, overlap, peers])
+@pytest.mark.parametrize("bench", [ceiling, overhead, overlap, peers, shapes])
 def test_every_bench_explains_itself(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         bench.main(["--help"])
