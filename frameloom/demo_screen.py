@@ -177,9 +177,11 @@ def _closed_by(report: Report) -> Table:
 
 
 def _buckets(report: Report) -> Table:
-    table = _plain("Buckets", "bucket", "batches", "frames", "fill")
+    # Not how full they were: a device that has nothing to do starts with what is there.
+    table = _plain("Buckets", "bucket", "batches", "frames", "per batch")
     for row in report.buckets:
-        table.add_row(row.bucket, str(row.batches), str(row.frames), f"{row.fill:.0%}")
+        per_batch = f"{row.frames / row.batches:.1f}"
+        table.add_row(row.bucket, str(row.batches), str(row.frames), per_batch)
     return table
 
 

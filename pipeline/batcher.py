@@ -256,7 +256,7 @@ class Batcher:
             return None
         batch_id = self._next_batch_id
         self._next_batch_id += 1
-        return Batch(batch_id, queue.route, queue.bucket, frames, closed_by, now)
+        return Batch(batch_id, queue.route, queue.bucket, frames, closed_by, now, queue.limit)
 
     def _queue_due(self, queue: BucketQueue, now: float, view: DeviceView) -> float:
         if not len(queue):

@@ -101,6 +101,7 @@ class Batch:
         items: 1 ≤ len(items) ≤ bucket.max_batch, in stream order.
         closed_by: the one reason it was closed.
         closed_at: monotonic seconds.
+        limit: the most frames that a batch of its queue had then; None for `bucket.max_batch`.
     """
 
     batch_id: int
@@ -109,6 +110,12 @@ class Batch:
     items: tuple[Item, ...]
     closed_by: ClosedBy
     closed_at: float
+    limit: int | None = None
+
+    @property
+    def fill(self) -> float:
+        """Its frames over the most that it could have had, above 0 to 1."""
+        return len(self.items) / (self.limit or self.bucket.max_batch)
 
 
 @dataclass(frozen=True, slots=True)

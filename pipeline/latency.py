@@ -19,8 +19,9 @@ the sizes next to the batch's own."""
 MOST_STEP = math.log(2)
 """A batch that took longer than twice its prediction (a stall) counts as twice."""
 LEAST_S = 1e-9
-FALL = 0.05
-"""How far below the best speed a batch may be: fewer, larger ones spare work around the model."""
+FALL = 0.1
+"""How far below the best speed a batch may be: fewer, larger ones spare work around the model, and
+on a busy machine large ones are measured too slow by some hundredths."""
 PLATEAU_GAIN = 0.05
 """Twice the batch has to bring more than this, or it is not worth its latency."""
 

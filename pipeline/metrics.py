@@ -93,7 +93,13 @@ CLAIMED_BYTES = _counter("claimed_bytes", ["route"], "Bytes fetched for records 
 CLAIMS_WAITING = _gauge("claims_waiting", [], "Records whose picture is not fetched yet.")
 BATCHES = _counter("batches", ["route", "bucket", "closed_by"], "Batches done, by close reason.")
 BATCH_SIZE = _histogram("batch_size", ["route", "bucket"], "Frames per batch.", _SIZES)
-BATCH_FILL = _histogram("batch_fill", ["route", "bucket"], "Batch size over its limit.", _SHARES)
+BATCH_FILL = _histogram(
+    "batch_fill",
+    ["route", "bucket"],
+    "Batch size over the most that a batch could have then. Low is right while the device has "
+    "nothing to do: then a batch starts with the frames that are there.",
+    _SHARES,
+)
 QUEUE_DEPTH = _gauge("queue_depth", ["route", "bucket"], "Frames that wait for a batch.")
 RUNNING_BATCHES = _gauge("running_batches", [], "Batches started and not finished.")
 FREE_SLOTS = _gauge("free_slots", [], "Slots that could take a batch.")
@@ -131,12 +137,16 @@ OUT_OF_MEMORY = _counter(
     "out_of_memory", ["route", "bucket"], "Batches that found no memory and were run in parts."
 )
 BATCH_LIMIT = _gauge(
-    "batch_limit", ["route", "bucket"], "Most frames per batch now; less after memory ran out."
+    "batch_limit",
+    ["route", "bucket"],
+    "Most frames per batch now: the bucket's max_batch; less where larger batches were measured to "
+    "be slower per frame (`worthwhile` in the log's `surface`), or after memory ran out.",
 )
 SURFACE_RATIO = _gauge(
     "surface_ratio",
     ["route", "bucket"],
-    "Time of the model's batches over the time measured at the start, smoothed over some 20 "
+    "Time of the model's batches over the time measured at the start (on a CPU processor time, so "
+    "that a busy machine does not count), smoothed over some 20 "
     "batches; 1 is as measured.",
 )
 SURFACE_DRIFTED = _gauge(

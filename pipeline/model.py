@@ -164,7 +164,8 @@ def load_model(
         path: a `.pt` file, or a name that Ultralytics publishes (e.g. `yolov8n.pt`).
         device: `cpu`, `cuda`, `cuda:N`, or `auto` for CUDA where there is one.
         conf, iou: the route's thresholds, reported in `ModelInfo`.
-        threads: torch's threads within one operation on a CPU; 0 leaves torch's choice.
+        threads: torch's threads within one operation on a CPU; 0 leaves torch's choice, one per
+            core.
         half: float16 for all but the boxes' decoding; CUDA only.
 
     Raises:

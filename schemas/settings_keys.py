@@ -183,8 +183,9 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         hw_decoder_load: share of a batch's JPEGs that DALI gives to the GPU's JPEG engine, where it
             has one, 0 to 1.
         cuda_graphs: on a GPU, record the model's run for each bucket and batch size at the start.
-        decode_threads: threads that decode; 0 lets the worker choose.
-        model_threads: threads inside the model on a CPU; 0 lets the backend choose.
+        decode_threads: threads that decode; 0: one for each core that the process may use.
+        model_threads: threads inside the model on a CPU; 0: likewise. Both have all cores:
+            whichever has work takes them, and idle threads sleep.
         model_cache_dir: folder for exported models, for which backend was fastest, and for what
             calibration measured; null: the user's own ($XDG_CACHE_HOME/frameloom or
             ~/.cache/frameloom).

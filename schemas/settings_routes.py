@@ -34,7 +34,8 @@ class BucketSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         width: of the model's input, pixels, a multiple of 32.
         max_batch: most frames in one batch, 1 to 1024; or auto: the largest that has room in
             device.memory_fraction, up to 64, and no larger than where twice as many bring less
-            than 5 % more frames per second; found at the start.
+            than 5 % more frames per second; found at the start. A batch has fewer where larger ones
+            were measured to be slower per frame, unless window.idle_launch is off.
     """
 
     name: Label

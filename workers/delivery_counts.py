@@ -56,7 +56,7 @@ class DeliveryCounts:
         if outcome.attempts > 1:
             self._metrics.add(m.OUT_OF_MEMORY, 1, route, bucket.name)
         self._metrics.observe(m.BATCH_SIZE, size, route, bucket.name)
-        self._metrics.observe(m.BATCH_FILL, size / bucket.max_batch, route, bucket.name)
+        self._metrics.observe(m.BATCH_FILL, batch.fill, route, bucket.name)
         for stage, seconds in (
             ("decode", times.decode_s),
             ("infer", times.infer_s),

@@ -147,6 +147,7 @@ def test_a_backlog_leaves_in_batches_of_the_size_at_which_the_device_is_fastest(
     while (batch := closed(batcher, NOW, BUSY)) is not None:
         assert batch.closed_by is ClosedBy.FULL
         sizes.append(len(batch.items))
+        assert (batch.limit, batch.fill) == (3, 1.0)
     assert sizes == [3, 3]
     assert batcher.depths()[0].limit == 3
 

@@ -53,19 +53,19 @@ def test_without_a_plateau_there_is_none() -> None:
 
 
 def test_beyond_some_size_a_batch_is_slower_per_picture() -> None:
-    # 50, 100, 125, 100 pictures per second; at 9 of them still 95 % of the best.
+    # 50, 100, 125, 100 pictures per second; in between more than 90 % of the best.
     table = Table({1: 0.02, 2: 0.02, 8: 0.064, 16: 0.16})
     worth = table.worthwhile()
     assert worth is not None
     assert 8 <= worth < 16
-    assert worth / table.at(worth) >= 0.95 * 125
-    assert (worth + 1) / table.at(worth + 1) < 0.95 * 125
+    assert worth / table.at(worth) >= 0.9 * 125
+    assert (worth + 1) / table.at(worth + 1) < 0.9 * 125
 
 
 def test_where_no_batch_is_slower_all_are_worthwhile() -> None:
     assert Table({n: 0.010 + 0.005 * n for n in (1, 4, 16)}).worthwhile() is None
     assert Table({n: 0.01 * n for n in (1, 2, 4)}).worthwhile() is None
-    assert Table({1: 0.01, 16: 0.01 * 16 * 1.04}).worthwhile() is None, "within the tolerance"
+    assert Table({1: 0.01, 16: 0.01 * 16 * 1.09}).worthwhile() is None, "within the tolerance"
     assert Table({4: 0.01}).worthwhile() is None
 
 
