@@ -38,6 +38,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         input, output, dead_letter: topics.
         group: a new one.
         frames: on the input topic.
+        edge: what is measured begins once so many are answered, and ends while so many are not: a
+            part between two instants that are alike, without the cost of beginning. 0: the whole
+            round is measured.
     """
 
     bootstrap: str
@@ -46,6 +49,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: str
     group: str
     frames: int
+    edge: int = 0
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,10 @@ worker with a lane that neither decodes nor infers (its journal, guard, metrics 
 there). The other is the least that anybody can write with the same Kafka client: poll, send a fixed
 answer of a result's length for each record, wait for the acknowledgements, commit. What is compared
 is the processor time of the two processes per frame; the broker's is nobody's.
+
+Both are measured in full run: from when an eighth of the frames is answered until an eighth is
+left. So neither the start is in it nor the join, and what is under way at one end is under way at
+the other.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from schemas.settings import RouteSettings
 from workers.kafka_clients import make_consumer, make_producer, start_client, stop_client
 
 GOAL = 1.5
-ANSWER = bytes(420)
+ANSWER = bytes(455)
 """As long as a result without detections."""
 STREAMS = 8
 POLL_MS = 200
@@ -42,7 +46,7 @@ class Options:
     Attributes:
         bootstrap: the broker; all records of one size must fit its memory.
         frames: records of the smallest size in a round; larger records are fewer.
-        repeats: rounds of each side at each size that count; one more comes first.
+        repeats: rounds of each side at each size.
         sizes: of records, KiB.
     """
 
@@ -94,16 +98,14 @@ async def measure(options: Options) -> Document:
             count = options.count(kib)
             found[kib] = {"worker": [], "bare": []}
             async with filled(options.bootstrap, loads(kib, count)) as topics:
-                for repeat in range(options.repeats + 1):
+                for _ in range(options.repeats):
                     for side in (worker, bare):
                         order = Order(
                             bootstrap=options.bootstrap, input=topics.input, output=topics.output,
                             dead_letter=topics.dead_letter, group=f"bench-{uuid.uuid4().hex}",
-                            frames=count,
+                            frames=count, edge=count // 8,
                         )  # fmt: skip
-                        spent = await side.round(order)
-                        if repeat:
-                            found[kib][side.name].append(spent)
+                        found[kib][side.name].append(await side.round(order))
     return document(options, about, found)
 
 
@@ -124,7 +126,7 @@ def document(
                 "bare_cpu_us": median([s.cpu_us for s in sides["bare"]]),
                 "ratio": median(ratios),
                 "ratios": spread(ratios),
-                "batches": sides["worker"][-1].note,
+                "batch": median([s.frames / max(1, s.batches) for s in sides["worker"]]),
             }
         )
         goals.append(
@@ -151,13 +153,11 @@ async def bare_side(order: Order) -> Spent:
     consumer, producer = make_consumer(kafka), make_producer(kafka)
     await start_client(consumer, kafka)
     await start_client(producer, kafka)
-    answered, meter = 0, Meter()
+    answered, before, meter = 0, 0, Meter()
     consumer.subscribe(topics=[order.input])
     try:
-        while answered < order.frames:
+        while answered < order.frames - order.edge:
             fetched = await consumer.getmany(timeout_ms=POLL_MS)
-            if fetched and not answered:
-                meter.first()
             sent = [
                 await producer.send(order.output, ANSWER, record.key)
                 for records in fetched.values()
@@ -167,7 +167,9 @@ async def bare_side(order: Order) -> Spent:
             if sent:
                 await consumer.commit()
             answered += len(sent)
-        return meter.spent(answered)
+            if not before and answered >= order.edge:
+                before, meter = answered, Meter()
+        return meter.spent(answered - before)
     finally:
         await stop_client(producer)
         await stop_client(consumer)
@@ -176,12 +178,13 @@ async def bare_side(order: Order) -> Spent:
 async def worker_side(order: Order) -> Spent:
     """The worker, without a lane to speak of."""
     from bench.noop_lane import noop_lane  # noqa: PLC0415 - imports torch
-    from bench.worker_round import settings_of, worker_round  # noqa: PLC0415
+    from bench.worker_round import Span, settings_of, worker_round  # noqa: PLC0415
     from workers.lanes import Loaded  # noqa: PLC0415
 
-    settings = settings_of(order, RouteSettings())
     return await worker_round(
-        settings, lambda _: Loaded({"default": noop_lane()}, "cpu"), order.frames
+        settings_of(order, RouteSettings()),
+        lambda _: Loaded({"default": noop_lane()}, "cpu"),
+        Span(after=order.edge, frames=order.frames - 2 * order.edge),
     )
 
 
