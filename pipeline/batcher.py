@@ -188,8 +188,7 @@ class Batcher:
         if not frame.ordered:
             return None
         intervals = self._intervals[item.route]
-        intervals.observe(item.stream, frame.captured_at_us, frame.interval_us)
-        return intervals.interval_s(item.stream)
+        return intervals.observe(frame.stream_id, frame.captured_at_us, frame.interval_us)
 
     def _expires_at(self, item: Item) -> float:
         """From here on its deadline can no longer be met, even alone."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from pipeline.batcher import Batcher, DeviceView, QueueDepth
@@ -128,12 +128,15 @@ class EngineLoop:
                 return
 
     def _view(self, now: float) -> DeviceView:
-        alone = any(batch.items[0].solo for batch, _ in self._running.values())
+        running = self._running.values()
+        alone = any(batch.items[0].solo for batch, _ in running)
+        slot_free = not alone and self._device.free_slots > 0
         return DeviceView(
-            slot_free=not alone and self._device.free_slots > 0,
+            slot_free=slot_free,
             compute_idle=self._device.compute_idle,
-            backlog_s=self._backlog_s(now),
-            empty=not self._running,
+            # Without a free slot nothing is closed, and nobody asks.
+            backlog_s=self._backlog_s(now) if slot_free and running else 0.0,
+            empty=not running,
         )
 
     def _backlog_s(self, now: float) -> float:
@@ -170,7 +173,7 @@ _NEXT: dict[EngineState, frozenset[EngineState]] = {
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """What the engine looked like after its latest turn.
+    """What the engine looks like between two turns.
 
     Attributes:
         state: its state now.
@@ -197,7 +200,7 @@ class _Flush:
 
 class Engine:
     """The engine thread. Public methods may be called from any thread and never block, except
-    `stop`.
+    `stop`, and `snapshot` for a moment.
 
     Args:
         batcher, surface: the engine thread's alone from now on.
@@ -230,7 +233,8 @@ class Engine:
         self._state = EngineState.NEW
         self._inbox: deque[Item] = deque()
         self._flushes: deque[_Flush] = deque()
-        self._snapshot = EngineSnapshot(EngineState.NEW, 0, (), 0, device.free_slots)
+        self._turning = threading.Lock()
+        """Held for a turn of the loop, and by who looks at what the loop owns."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         device.listen(self._wake)
 
@@ -288,9 +292,17 @@ class Engine:
         return self._device.join(max(0.0, deadline_at - self._clock()))
 
     def snapshot(self) -> EngineSnapshot:
-        """The state of the queues after the latest turn."""
-        last = self._snapshot
-        return replace(last, state=self._state, inbox=len(self._inbox))
+        """The state of the queues between two turns. Waits for the end of a turn, which makes no
+        blocking call itself."""
+        with self._turning:
+            return EngineSnapshot(
+                self._state,
+                len(self._inbox),
+                tuple(self._batcher.depths()),
+                self._loop.running,
+                self._device.free_slots,
+                self._surface.drifts(),
+            )
 
     def _enter(self, state: EngineState) -> None:
         if state not in _NEXT[self._state]:
@@ -320,20 +332,12 @@ class Engine:
         due_at = math.inf
         while True:
             items, flushes, draining = self._wait(due_at)
-            now = self._clock()
-            due_at = self._loop.turn(items, now)
-            if flushes:
-                for flush in flushes:
-                    self._batcher.flush(flush.closed_by, flush.partitions)
-                due_at = self._loop.turn((), self._clock())
-            self._snapshot = EngineSnapshot(
-                self._state,
-                0,
-                tuple(self._batcher.depths()),
-                self._loop.running,
-                self._device.free_slots,
-                self._surface.drifts(),
-            )
+            with self._turning:
+                due_at = self._loop.turn(items, self._clock())
+                if flushes:
+                    for flush in flushes:
+                        self._batcher.flush(flush.closed_by, flush.partitions)
+                    due_at = self._loop.turn((), self._clock())
             if draining and self._loop.idle:
                 with self._changed:
                     self._enter(EngineState.STOPPED)

@@ -57,9 +57,8 @@ class Door:
         self._alone = False
         self._changed = threading.Condition()
 
-    @contextmanager
-    def passing(self, *, alone: bool) -> Generator[None]:
-        """Wait to be let in, and be inside."""
+    def enter(self, *, alone: bool) -> None:
+        """Wait to be let in, and be inside until `leave`."""
         with self._changed:
             if alone:
                 self.waiting += 1
@@ -69,13 +68,13 @@ class Door:
                 self._changed.wait_for(lambda: not (self._alone or self.waiting))
             self._alone = alone
             self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                self._alone = False
-                self._changed.notify_all()
+
+    def leave(self) -> None:
+        """Out again."""
+        with self._changed:
+            self._inside -= 1
+            self._alone = False
+            self._changed.notify_all()
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +134,8 @@ class NativeGuard:
     def inside(self, stage: Stage, items: Sequence[Located]) -> Generator[None]:
         """See `Guard.inside`. On the stage's own thread. A suspect is let in alone, whatever the
         stage: were anybody else inside when it crashes, the blame would not be certain."""
-        with self.door.passing(alone=any(item.solo for item in items)):
+        self.door.enter(alone=any(item.solo for item in items))
+        try:
             if items:
                 self._journal.enter(stage, items)
             self._calls[stage] = _Call(stage, self._clock(), len(items))
@@ -145,6 +145,8 @@ class NativeGuard:
                 del self._calls[stage]
                 if items:
                     self._journal.leave(stage)
+        finally:
+            self.door.leave()
 
     def start(self) -> None:
         """Watch from now on."""

@@ -15,19 +15,20 @@ STEP_DECAY = 0.95
 
 
 class _Track:
-    __slots__ = ("declared_us", "largest_step_us", "stamps")
+    __slots__ = ("declared_us", "interval_us", "largest_step_us", "stamps")
 
     def __init__(self, ring: int) -> None:
         self.stamps: deque[int] = deque(maxlen=ring)
         self.declared_us: int | None = None
+        self.interval_us: float | None = None
+        """As estimated from the stamps, else as declared."""
         self.largest_step_us = 0.0
 
-    def interval_us(self, min_stamps: int) -> float | None:
-        if len(self.stamps) >= min_stamps:
-            span = self.stamps[-1] - self.stamps[0]
-            if span > 0:
-                return span / (len(self.stamps) - 1)
-        return self.declared_us
+    def estimate(self, min_stamps: int) -> None:
+        stamps = self.stamps
+        count = len(stamps)
+        span = stamps[-1] - stamps[0] if count >= min_stamps else 0
+        self.interval_us = span / (count - 1) if span > 0 else self.declared_us
 
 
 class IntervalTable:
@@ -62,9 +63,12 @@ class IntervalTable:
     def __len__(self) -> int:
         return len(self._tracks)
 
-    def observe(self, stream: str, captured_at_us: int, declared_us: int | None = None) -> None:
+    def observe(
+        self, stream: str, captured_at_us: int, declared_us: int | None = None
+    ) -> float | None:
         """Take note of a frame captured at `captured_at_us` (producer's Unix microseconds; only
-        differences count). `declared_us` is the interval its producer states, if any."""
+        differences count). `declared_us` is the interval its producer states, if any. Returns what
+        `interval_s` then says."""
         track = self._tracks.get(stream)
         if track is None:
             track = self._tracks[stream] = _Track(self._ring)
@@ -72,22 +76,26 @@ class IntervalTable:
                 self._tracks.popitem(last=False)
         else:
             self._tracks.move_to_end(stream)
-        if declared_us is not None:
+        if declared_us is not None and declared_us != track.declared_us:
             track.declared_us = declared_us
+            track.estimate(self._min_stamps)
         if track.stamps:
             captured_at_us = self._fit(track, captured_at_us)
         track.stamps.append(captured_at_us)
+        track.estimate(self._min_stamps)
+        return None if track.interval_us is None else track.interval_us / US
 
     def interval_s(self, stream: str) -> float | None:
         """Seconds between the stream's frames, > 0; None while unknown."""
         track = self._tracks.get(stream)
-        interval_us = track.interval_us(self._min_stamps) if track is not None else None
-        return None if interval_us is None else interval_us / US
+        if track is None or track.interval_us is None:
+            return None
+        return track.interval_us / US
 
     def _fit(self, track: _Track, stamp: int) -> int:
         """The stamp to append; clears the ring where a gap (either way) ends what it measures."""
         step = stamp - track.stamps[-1]
-        interval = track.interval_us(self._min_stamps)
+        interval = track.interval_us
         gap = self._first_gap_us
         if interval is not None:
             gap = self._gap_intervals * max(interval, track.largest_step_us)

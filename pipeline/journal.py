@@ -126,17 +126,12 @@ class Journal:
         Raises:
             ValueError: they do not fit: more than a batch.
         """
+        places = [item.coordinates for item in items]
         # Frames of one segment share their record, and it is inside once.
-        places = list(dict.fromkeys(item.coordinates for item in items))
-        payload = _ENCODER.encode(
-            _Inside(
-                time.time_ns() // 1000,
-                places[0].topic,
-                [(place.partition, place.offset) for place in places],
-            )
-        )
+        records = list(dict.fromkeys([(place.partition, place.offset) for place in places]))
+        payload = _ENCODER.encode(_Inside(time.time_ns() // 1000, places[0].topic, records))
         if len(payload) > REGION_BYTES - _REGION.size:
-            raise ValueError(f"{len(places)} records do not fit the journal")
+            raise ValueError(f"{len(records)} records do not fit the journal")
         at = _AT[stage]
         begin = at + _REGION.size
         _REGION.pack_into(self._map, at, 0, zlib.crc32(payload), 0)

@@ -29,32 +29,34 @@ PLATEAU_GAIN = 0.05
 class Line:
     """Least squares with forgetting. Empty at first."""
 
-    __slots__ = ("weight", "xt", "xx", "y", "yt")
+    __slots__ = ("_mean_n", "_mean_s", "_slope", "_weight", "_xt", "_xx", "_y", "_yt")
 
     def __init__(self) -> None:
-        self.weight = self.xt = self.xx = self.y = self.yt = 0.0
+        self._weight = self._xt = self._xx = self._y = self._yt = 0.0
+        self._mean_n = self._mean_s = 0.0
+        self._slope: float | None = None
 
     def add(self, n: int, seconds: float) -> None:
         """A batch of `n` ≥ 1 took so long."""
         keep = FORGETTING
-        self.weight = self.weight * keep + 1.0
-        self.xt = self.xt * keep + n
-        self.xx = self.xx * keep + n * n
-        self.y = self.y * keep + seconds
-        self.yt = self.yt * keep + seconds * n
+        weight = self._weight = self._weight * keep + 1.0
+        self._xt = self._xt * keep + n
+        self._xx = self._xx * keep + n * n
+        self._y = self._y * keep + seconds
+        self._yt = self._yt * keep + seconds * n
+        mean_n, mean_s = self._xt / weight, self._y / weight
+        variance = self._xx / weight - mean_n * mean_n
+        self._mean_n, self._mean_s, self._slope = mean_n, mean_s, None
+        if variance > 1e-6 * mean_n * mean_n:
+            slope = (self._yt / weight - mean_n * mean_s) / variance
+            self._slope = min(max(slope, 0.0), mean_s / mean_n)
 
     def at(self, n: int) -> float:
         """Predicted seconds; 0.0 while it is empty."""
-        if not self.weight:
-            return 0.0
-        mean_n, mean_s = self.xt / self.weight, self.y / self.weight
-        variance = self.xx / self.weight - mean_n * mean_n
-        if variance > 1e-6 * mean_n * mean_n:
-            slope = (self.yt / self.weight - mean_n * mean_s) / variance
-            slope = min(max(slope, 0.0), mean_s / mean_n)
-            return mean_s + slope * (n - mean_n)
+        if self._slope is not None:
+            return self._mean_s + self._slope * (n - self._mean_n)
         # One batch size seen so far: smaller ones may cost as much, larger ones in proportion.
-        return mean_s * max(1.0, n / mean_n)
+        return self._mean_s * max(1.0, n / self._mean_n) if self._mean_n else 0.0
 
 
 class Table:

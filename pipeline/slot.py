@@ -50,13 +50,19 @@ class HostSlot(Slot):
     def __init__(self, index: int) -> None:
         super().__init__(index)
         self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._view: tuple[Bucket, torch.Tensor] | None = None
+        """Of the latest bucket: two stages of every batch ask for it."""
 
     def frames(self, bucket: Bucket) -> torch.Tensor:
         """uint8 (bucket.max_batch, height, width, 3), a view of the slot's buffer."""
+        if self._view is not None and self._view[0] is bucket:
+            return self._view[1]
         size = frames_bytes(bucket)
         if self._buffer.numel() < size:
             self._buffer = torch.empty(size, dtype=torch.uint8)
-        return self._buffer[:size].view(frames_shape(bucket))
+        view = self._buffer[:size].view(frames_shape(bucket))
+        self._view = (bucket, view)
+        return view
 
 
 def frames_shape(bucket: Bucket) -> tuple[int, int, int, int]:
