@@ -70,10 +70,11 @@ class Flow:
             room = min(room, int((self._max_bytes - self._bytes) / self._mean_bytes))
         return max(room, 1)
 
-    def take(self, nbytes: int) -> None:
-        """A record of `nbytes` ≥ 0 bytes was received."""
-        self._learn(nbytes)
-        self._add(1, nbytes)
+    def take(self, *nbytes: int) -> None:
+        """Records of so many bytes (each ≥ 0) were received."""
+        for each in nbytes:
+            self._learn(each)
+        self._add(len(nbytes), sum(nbytes))
 
     def hold(self, nbytes: int) -> None:
         """A segment's record of `nbytes` ≥ 0 bytes was received."""
@@ -88,13 +89,14 @@ class Flow:
         """Whether a frame of so many bytes may be decoded now."""
         return self._open and self._bytes + nbytes <= self._max_bytes
 
-    def give(self, nbytes: int) -> None:
-        """A record, or frame, of `nbytes` bytes was answered durably, or abandoned with its epoch.
+    def give(self, *nbytes: int) -> None:
+        """Records, or frames, of so many bytes were answered durably, or abandoned with their
+        epoch.
 
         Raises:
             ValueError: more is given than was taken.
         """
-        self._remove(1, nbytes)
+        self._remove(len(nbytes), sum(nbytes))
 
     def let_go(self, nbytes: int) -> None:
         """These bytes are no longer held: of a segment's record that is settled, or of a frame that

@@ -18,7 +18,7 @@ from schemas.frame import Encoding, FrameMessage
 from schemas.result import ClosedBy, Detection, Status
 
 
-class Coordinates(Struct, frozen=True):
+class Coordinates(Struct, frozen=True, gc=False):
     """Where a record lies. The idempotency key of its answer."""
 
     topic: str
@@ -26,7 +26,7 @@ class Coordinates(Struct, frozen=True):
     offset: int
 
 
-class Header(Struct, frozen=True):
+class Header(Struct, frozen=True, gc=False):
     """What the probe reads from a picture without decoding it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Header(Struct, frozen=True):
         return self.coded_width if self.orientation >= 5 else self.coded_height
 
 
-class Item(Struct, frozen=True, eq=False):
+class Item(Struct, frozen=True, eq=False, gc=False):
     """A frame's work order. Instants (`*_at`) are seconds of the process's monotonic clock.
 
     Attributes:
@@ -130,7 +130,7 @@ class StageTimes:
     post_s: float
 
 
-class Outcome(Struct, frozen=True, eq=False):
+class Outcome(Struct, frozen=True, eq=False, gc=False):
     """What became of one item. Exactly one of: an answer (`status`), or `error` (dead letter).
 
     Attributes:

@@ -77,7 +77,8 @@ class Ledger:
 
     def is_open(self, partition: PartitionId, epoch: int) -> bool:
         """Whether this very epoch is the open one."""
-        return self.epoch(partition) == epoch
+        assignment = self._assignments.get(partition)
+        return assignment is not None and assignment.epoch == epoch
 
     def receive(self, at: Coordinates, epoch: int) -> None:
         """A record was taken in. Offsets rise within an epoch; gaps are allowed.
@@ -114,6 +115,9 @@ class Ledger:
             raise ValueError(f"{at} is not incomplete under epoch {epoch}")
         if at.offset > assignment.last:
             raise ValueError(f"{at} was not received under epoch {epoch}")
+        if at.offset == received[0] and not settled:
+            received.popleft()
+            return True
         settled.add(at.offset)
         while received and received[0] in settled:
             settled.remove(received.popleft())

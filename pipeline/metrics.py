@@ -11,7 +11,7 @@ where abandoned records left with their partition and are received again by its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -250,6 +250,10 @@ class Metrics:
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """One more observation of a histogram."""
         self._distributions[metric].observe(labels, value)
+
+    def observe_all(self, metric: Metric, values: Iterable[float], *labels: str) -> None:
+        """Several observations of one series."""
+        self._distributions[metric].observe(labels, *values)
 
     def forget(self, metric: Metric, *labels: str) -> None:
         """Drop a gauge's series (a partition that left)."""

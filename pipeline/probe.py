@@ -20,7 +20,7 @@ from pipeline.probe_raw import read_raw
 from pipeline.probe_refusal import refusal, truncated
 from pipeline.probe_tiff import read_tiff
 from pipeline.probe_webp import read_webp
-from schemas.errors import Reason
+from schemas.errors import PoisonError, Reason
 from schemas.frame import RAW_ENCODINGS, Encoding, FrameMessage
 from schemas.magic import refused_format, sniff
 
@@ -61,14 +61,18 @@ def probe(frame: FrameMessage, limits: ProbeLimits) -> Header:
             is raised, on any bytes.
     """
     header = _read(frame, limits)
+    # As stored: there are as many of them as are displayed.
+    width, height = header.coded_width, header.coded_height
+    if width < 1 or height < 1 or width * height > limits.max_pixels:
+        raise _size_refused(header, limits.max_pixels)
+    return header
+
+
+def _size_refused(header: Header, max_pixels: int) -> PoisonError:
     size = f"{header.width}×{header.height}"
     if header.width < 1 or header.height < 1:
-        raise refusal(Reason.ZERO_SIZE, f"the picture is {size} pixels")
-    if header.width * header.height > limits.max_pixels:
-        raise refusal(
-            Reason.TOO_MANY_PIXELS, f"the picture is {size} pixels, the limit {limits.max_pixels}"
-        )
-    return header
+        return refusal(Reason.ZERO_SIZE, f"the picture is {size} pixels")
+    return refusal(Reason.TOO_MANY_PIXELS, f"the picture is {size} pixels, the limit {max_pixels}")
 
 
 def _read(frame: FrameMessage, limits: ProbeLimits) -> Header:

@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from pipeline.ledger import PartitionId
 
 Answer = TypeVar("Answer")
@@ -19,8 +21,7 @@ Place = tuple[int, int]
 0 where there is only one. They rise."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamKey:
+class StreamKey(Struct, frozen=True, gc=False):
     """One stream within one assignment of one partition: the unit of order."""
 
     partition: PartitionId
@@ -76,8 +77,14 @@ class Sequencer(Generic[Answer]):
         Raises:
             ValueError: the place is not above the one before.
         """
-        streams = self._assignments.setdefault((key.partition, key.epoch), {})
-        expected = streams.setdefault(key.stream, _Stream()).expected
+        at = (key.partition, key.epoch)
+        streams = self._assignments.get(at)
+        if streams is None:
+            streams = self._assignments[at] = {}
+        stream = streams.get(key.stream)
+        if stream is None:
+            stream = streams[key.stream] = _Stream()
+        expected = stream.expected
         if expected and place <= expected[-1]:
             raise ValueError(f"{key} expects {place} after {expected[-1]}")
         expected.append(place)
@@ -97,6 +104,12 @@ class Sequencer(Generic[Answer]):
         stream = streams.get(key.stream)
         if stream is None or place < stream.expected[0] or place in stream.early:
             raise ValueError(f"{key} does not wait for {place}")
+        if place == stream.expected[0] and not stream.early:
+            # Nearly always: nobody waits for it.
+            stream.expected.popleft()
+            if not stream.expected:
+                del streams[key.stream]
+            return [answer]
         stream.early[place] = answer
         self._held += 1
         leaving = self._release(stream)

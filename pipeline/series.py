@@ -80,17 +80,18 @@ class Distributions:
         self._values: dict[Labels, list[float]] = {}
         self._lock = threading.Lock()
 
-    def observe(self, labels: Labels, value: float) -> None:
+    def observe(self, labels: Labels, *values: float) -> None:
         """Raises ValueError where the number of labels is not the metric's."""
-        at = bisect_left(self._bounds, value)
+        bounds = self._bounds
         with self._lock:
             found = self._values.get(labels)
             if found is None:
                 check(labels, self._count)
                 # A count per bucket, and the sum at the end.
-                found = self._values[labels] = [0.0] * (len(self._bounds) + 2)
-            found[at] += 1.0
-            found[-1] += value
+                found = self._values[labels] = [0.0] * (len(bounds) + 2)
+            for value in values:
+                found[bisect_left(bounds, value)] += 1.0
+                found[-1] += value
 
     def all(self) -> list[tuple[Labels, list[tuple[str, float]], float]]:
         """Labels, upper bounds with the number of values up to them, and the sum of all."""

@@ -175,7 +175,7 @@ class FrameJson(FrameKeys, frozen=True, kw_only=True):
     captured_at_us: UnixMicros | None = None
 
 
-class FrameMessage(msgspec.Struct, frozen=True, kw_only=True):
+class FrameMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One frame, or one segment, as received, whatever the input form.
 
     Attributes:

@@ -9,7 +9,7 @@ from schemas.frame import MAX_SEQ, MAX_STREAM_ID_BYTES
 from schemas.record import RawRecord
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class Identity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whose frame it is and which: what a bare picture has to take from its record."""
 
     stream_id: str

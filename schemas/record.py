@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class RawRecord(Struct, frozen=True):
+class RawRecord(Struct, frozen=True, gc=False):
     """A Kafka record. Frames read from it view its `value`, so it lives as long as they do.
 
     Attributes:

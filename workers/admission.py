@@ -17,13 +17,14 @@ from msgspec import structs
 
 from pipeline.bucket import BucketTable
 from pipeline.claim_rules import ClaimRules
-from pipeline.item import Item
+from pipeline.item import Coordinates, Item
 from pipeline.probe import ProbeLimits, probe
 from pipeline.segment import Sampling, SegmentFrame
+from pipeline.sequencer import StreamKey
 from schemas.codec import read_frame
 from schemas.dead_letter import attempts_before
 from schemas.errors import PoisonError, Reason
-from schemas.frame import SEGMENT_ENCODINGS, Encoding, FrameMessage
+from schemas.frame import SEGMENT_ENCODINGS, Claim, Encoding, FrameMessage
 from schemas.record import RawRecord
 from schemas.result import Status
 from schemas.settings import LimitSettings
@@ -31,7 +32,16 @@ from workers.anchor import Time
 from workers.answers import AnswerWriter
 from workers.logs import Log
 from workers.suspects import Suspects
-from workers.tickets import Admitted, Claimed, OrderUnit, Part, Segment, Settled, Ticket
+from workers.tickets import (
+    WHOLE_PARTITION,
+    Admitted,
+    Claimed,
+    OrderUnit,
+    Part,
+    Segment,
+    Settled,
+    Ticket,
+)
 
 MAX_SKEW_S = 5.0
 """A capture time further in the future counts as the receipt time, and is flagged."""
@@ -106,7 +116,7 @@ class Admission:
                 return refusal
             if frame.claim is not None:
                 self._intakes[record.topic].claims.check(frame.claim)
-                return Claimed(structs.replace(ticket, claim=frame.claim))
+                return Claimed(_claiming(ticket, frame.claim))
             return self._admit_picture(ticket, frame)
         except PoisonError as error:
             return Settled(ticket, self._writer.dead_letter(ticket, error))
@@ -135,7 +145,7 @@ class Admission:
         """Take one decoded frame of a segment in. It is the next part of its record."""
         parts = segment.parts
         ticket = structs.replace(
-            segment.ticket, part=Part(segment, number=parts.take(), last=decoded.last)
+            segment.ticket, nbytes=0, part=Part(segment, number=parts.take(), last=decoded.last)
         )
         if decoded.last:
             parts.end()
@@ -155,7 +165,7 @@ class Admission:
         parts = segment.parts
         part = Part(segment, number=parts.take(), last=True, is_frame=False)
         parts.end()
-        ticket = structs.replace(segment.ticket, part=part)
+        ticket = structs.replace(segment.ticket, nbytes=0, part=part)
         return Settled(ticket, self._writer.dead_letter(ticket, error))
 
     def _unforeseen(self, ticket: Ticket, error: Exception) -> Settled:
@@ -180,27 +190,42 @@ class Admission:
             sampling = Sampling(frame.sample_every or 1, frame.sample_fps)
         if frame.claim is not None:
             self._intakes[ticket.record.topic].claims.check(frame.claim)
-            ticket = structs.replace(ticket, claim=frame.claim)
+            ticket = _claiming(ticket, frame.claim)
         return Segment(ticket, frame, sampling)
 
     def _ticket(self, record: RawRecord, epoch: int, route: str) -> Ticket:
+        partition = (record.topic, record.partition)
+        at = Coordinates(record.topic, record.partition, record.offset)
+        key = None
+        if self._unit is OrderUnit.PARTITION:
+            key = StreamKey(partition, epoch, WHOLE_PARTITION)
         attempts = 1 + attempts_before(record.headers)
-        ticket = Ticket(
-            record, epoch, route, received_at=self._clock(), unit=self._unit, attempts=attempts
+        suspect = self.suspects.find(at)
+        if suspect is not None:
+            attempts += suspect.deaths - (suspect.verdict() is not None)
+        return Ticket(
+            record,
+            partition,
+            at,
+            epoch,
+            route,
+            received_at=self._clock(),
+            nbytes=len(record.value or b""),
+            key=key,
+            attempts=attempts,
+            suspect=suspect,
         )
-        suspect = self.suspects.find(ticket.coordinates)
-        if suspect is None:
-            return ticket
-        attempts += suspect.deaths - (suspect.verdict() is not None)
-        return structs.replace(ticket, suspect=suspect, attempts=attempts)
 
     def _with_frame(self, ticket: Ticket, frame: FrameMessage) -> Ticket:
         captured_at = self._anchor.to_monotonic(frame.captured_at_us)
-        stray = ticket.unit is OrderUnit.STREAM and not frame.ordered
+        key = ticket.key
+        if self._unit is OrderUnit.STREAM and frame.ordered:
+            key = StreamKey(ticket.partition, ticket.epoch, frame.stream_id)
         return structs.replace(
             ticket,
             frame=frame,
-            unit=OrderUnit.NONE if stray else ticket.unit,
+            key=key,
+            lag_s=max(ticket.received_at - captured_at, 0.0),
             clock_skew=captured_at > ticket.received_at + MAX_SKEW_S,
         )
 
@@ -247,6 +272,11 @@ class Admission:
         captured_at = self._anchor.to_monotonic(frame.captured_at_us)
         from_at = ticket.received_at if ticket.clock_skew else captured_at
         return from_at + frame.ttl_ms / 1e3
+
+
+def _claiming(ticket: Ticket, claim: Claim) -> Ticket:
+    """What is to be fetched counts with what is here."""
+    return structs.replace(ticket, claim=claim, nbytes=ticket.nbytes + claim.length)
 
 
 def _frame_of(segment: FrameMessage, decoded: SegmentFrame) -> FrameMessage:

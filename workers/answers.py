@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.item import Outcome
+from pipeline.item import Batch, Outcome
 from pipeline.ports import Clock
 from schemas.codec import dead_letter_headers, write_result
 from schemas.errors import PoisonError, Reason
@@ -28,6 +28,16 @@ class Destination:
     output: str
     dead_letter: str
     model: ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchInstants:
+    """Of a batch, Unix microseconds."""
+
+    batch: Batch
+    closed_us: int
+    started_us: int
+    finished_us: int
 
 
 class AnswerWriter:
@@ -54,6 +64,8 @@ class AnswerWriter:
         self._max_result_bytes = max_result_bytes
         self._anchor = anchor
         self._clock = clock
+        self._batch_us: _BatchInstants | None = None
+        """Of the batch last seen: its frames come one after another, and share them."""
 
     def of_outcome(self, ticket: Ticket, outcome: Outcome) -> Answer:
         """The answer to an item that came back from the engine."""
@@ -128,7 +140,7 @@ class AnswerWriter:
             topic=self._destinations[ticket.route].output,
             key=record.key or message.stream_id.encode(),
             value=value,
-            headers=tuple(h for h in record.headers if h[0].lower() in PASSED_HEADERS),
+            headers=_passed(record.headers),
             verdict=message.status,
             ready_at=self._clock(),
         )
@@ -145,16 +157,30 @@ class AnswerWriter:
                 received_us=received_us, batched_us=0, started_us=0, finished_us=0,
                 decode_ms=0.0, infer_ms=0.0, post_ms=0.0,
             )  # fmt: skip
-        times = outcome.times
+        batch, times = outcome.batch, outcome.times
+        known = self._batch_us
+        if known is None or known.batch is not batch:
+            known = self._batch_us = _BatchInstants(
+                batch,
+                self._anchor.to_unix_us(batch.closed_at),
+                self._anchor.to_unix_us(times.started_at),
+                self._anchor.to_unix_us(times.finished_at),
+            )
         return Times(
             received_us=received_us,
-            batched_us=self._anchor.to_unix_us(outcome.batch.closed_at),
-            started_us=self._anchor.to_unix_us(times.started_at),
-            finished_us=self._anchor.to_unix_us(times.finished_at),
+            batched_us=known.closed_us,
+            started_us=known.started_us,
+            finished_us=known.finished_us,
             decode_ms=times.decode_s * 1e3,
             infer_ms=times.infer_s * 1e3,
             post_ms=times.post_s * 1e3,
         )
+
+
+def _passed(headers: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
+    if not headers:
+        return headers
+    return tuple(header for header in headers if header[0].lower() in PASSED_HEADERS)
 
 
 def _batch_info(outcome: Outcome) -> BatchInfo | None:

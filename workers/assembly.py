@@ -134,7 +134,7 @@ def assemble(
     exactly_once = settings.delivery.guarantee is Guarantee.EXACTLY_ONCE
 
     # Made below, because delivery needs the sink, and the source delivery.
-    receipts = _receipts(lambda: delivery, writer, exactly_once=exactly_once)
+    receipts = _receipts(lambda: delivery, books.ledger, writer, exactly_once=exactly_once)
     topics = [topic for route in settings.routes for topic in (route.output, route.dead_letter)]
     transactions: KafkaTransactions | None = None
     if exactly_once:
@@ -195,19 +195,24 @@ def assemble(
 
 
 def _receipts(
-    delivery: Callable[[], Delivery], writer: AnswerWriter, *, exactly_once: bool
+    delivery: Callable[[], Delivery],
+    ledger: Ledger,
+    writer: AnswerWriter,
+    *,
+    exactly_once: bool,
 ) -> Receipts:
     """What the sink tells delivery, once there is one."""
 
-    def acknowledged(answer: Answer) -> None:
-        delivery().acknowledge(answer)
+    def acknowledged(answers: Sequence[Answer]) -> None:
+        delivery().acknowledge(answers)
         if exactly_once:
             # Answers leave in the partition's order, and each is committed with its offset.
-            ticket = answer.ticket
-            delivery().committed(ticket.partition, ticket.epoch, ticket.record.offset + 1)
+            for answer in answers:
+                ticket = answer.ticket
+                delivery().committed(ticket.partition, ticket.epoch, ticket.record.offset + 1)
 
     return Receipts(
-        is_live=lambda answer: delivery().is_live(answer),
+        is_live=lambda answer: ledger.is_open(answer.ticket.partition, answer.ticket.epoch),
         acknowledged=acknowledged,
         dropped=lambda answer: delivery().abandon(answer.ticket),
         too_large=lambda answer, error: writer.dead_letter(answer.ticket, error),

@@ -24,7 +24,7 @@ from workers.delivery_counts import DeliveryCounts
 from workers.desk import Books, Desk, Ends
 from workers.logs import RecordLog
 from workers.segment_delivery import SegmentDelivery
-from workers.tickets import Admitted, Answer, Claimed, Segment, Ticket
+from workers.tickets import Admitted, Answer, Claimed, Segment, Settled, Ticket
 
 
 class Delivery:
@@ -50,7 +50,7 @@ class Delivery:
         self._writer = writer
         self._ends = ends
         self._clock = time.clock
-        self._counts = DeliveryCounts(metrics, time)
+        self._counts = DeliveryCounts(metrics)
         self._desk = Desk(books, ends, self._counts, record_log, time)
         self.segments = SegmentDelivery(self._desk, admission, self.take)
         self.progress = self._desk.progress
@@ -115,15 +115,21 @@ class Delivery:
         if epoch is None:
             raise ValueError(f"records of {partition}, which is not assigned")
         self._desk.receive()
-        items: list[Item] = []
+        taken: list[Admitted | Claimed | Settled] = []
         being_read = self.segments.partitions
         for record in records:
             if partition in being_read:
                 self.segments.hold_back(record)
-            elif (item := self._take_one(record, epoch)) is not None:
-                items.append(item)
-        if items:
-            self._ends.submit(items)
+                continue
+            admitted = self._admission.admit(record, epoch)
+            self._ledger.receive(admitted.ticket.coordinates, epoch)
+            if isinstance(admitted, Segment):
+                self._counts.arrived([admitted.ticket])
+                self.segments.begin(admitted)
+            else:
+                taken.append(admitted)
+        if taken:
+            self._take_in(taken)
 
     def fetched(self, ticket: Ticket, got: memoryview | PoisonError) -> None:
         """What a record claims is here, or will not be."""
@@ -143,6 +149,7 @@ class Delivery:
         """What the engine made of items: one batch, or a group that expired."""
         if outcomes:
             self._counts.batch(outcomes[0])
+        answers: list[Answer] = []
         for outcome in outcomes:
             ticket = self._desk.leave(outcome.item)
             part = None if ticket is None else ticket.part
@@ -153,34 +160,33 @@ class Delivery:
             elif outcome.item.solo and outcome.batch is not None:
                 self._admission.suspects.acquit(outcome.item.coordinates)
             if ticket is not None and self._desk.is_open(ticket):
-                self._desk.answer(ticket, self._writer.of_outcome(ticket, outcome))
+                answers.append(self._writer.of_outcome(ticket, outcome))
                 continue
             self._counts.late()
             if part is not None:
                 part.segment.parts.answer()
             if ticket is not None:
                 self.abandon(ticket)
+        self._desk.answer(answers)
         # Frames that were inferred make room for others of their segments.
         self.progress.set()
 
-    def is_live(self, answer: Answer) -> bool:
-        """Whether the answer's epoch is still open, so that sending it is this worker's job."""
-        return self._desk.is_open(answer.ticket)
-
-    def acknowledge(self, answer: Answer) -> None:
-        """The broker has the answer: the record is settled, or this part of it."""
-        ticket, now = answer.ticket, self._clock()
-        self._release(ticket)
-        if ticket.part is None:
-            self._ledger.settle(ticket.coordinates, ticket.epoch)
-        self._counts.acknowledged(answer, now)
-        self._desk.settle(now)
+    def acknowledge(self, answers: Sequence[Answer]) -> None:
+        """The broker has the answers: each settles its record, or its part of one."""
+        now = self._clock()
+        tickets = [answer.ticket for answer in answers]
+        self._release(tickets)
+        for ticket in tickets:
+            if ticket.part is None:
+                self._ledger.settle(ticket.coordinates, ticket.epoch)
+        self._counts.acknowledged(answers, now)
+        self._desk.settle(len(answers), now)
 
     def abandon(self, ticket: Ticket) -> None:
         """The epoch of the record, or of this part of it, ended before it was settled."""
-        self._release(ticket)
+        self._release([ticket])
         self._counts.abandoned(ticket)
-        self._desk.settle(self._clock())
+        self._desk.settle(1, self._clock())
 
     def committed(self, partition: PartitionId, epoch: int, offset: int) -> None:
         """The group's offset of the partition is now `offset`, committed under `epoch`."""
@@ -201,28 +207,30 @@ class Delivery:
             self.progress.clear()
             await self.progress.wait()
 
-    def _take_one(self, record: RawRecord, epoch: int) -> Item | None:
-        admitted = self._admission.admit(record, epoch)
-        ticket = admitted.ticket
-        self._ledger.receive(ticket.coordinates, epoch)
-        self._counts.arrived(ticket)
-        if isinstance(admitted, Segment):
-            self.segments.begin(admitted)
-            return None
-        self._flow.take(ticket.nbytes)
-        self._desk.expect(ticket)
-        if isinstance(admitted, Admitted):
-            return self._desk.enter(admitted)
-        if isinstance(admitted, Claimed):
-            self._ends.downloads.start(ticket)
-        else:
-            self._desk.answer(ticket, admitted.answer)
-        return None
+    def _take_in(self, taken: Sequence[Admitted | Claimed | Settled]) -> None:
+        """Records of one partition have their credits and places, and go on."""
+        tickets = [admitted.ticket for admitted in taken]
+        self._counts.arrived(tickets)
+        self._flow.take(*[ticket.nbytes for ticket in tickets])
+        self._desk.expect(tickets)
+        items: list[Item] = []
+        answers: list[Answer] = []
+        for admitted in taken:
+            if isinstance(admitted, Admitted):
+                items.append(self._desk.enter(admitted))
+            elif isinstance(admitted, Claimed):
+                self._ends.downloads.start(admitted.ticket)
+            else:
+                answers.append(admitted.answer)
+        self._desk.answer(answers)
+        if items:
+            self._ends.submit(items)
 
-    def _release(self, ticket: Ticket) -> None:
-        """Its credit, and what it holds, come back."""
-        self._flow.give(ticket.nbytes)
-        if ticket.part is None:
-            self._ends.downloads.release(ticket)
-        else:
-            self.segments.settle_part(ticket.part.segment)
+    def _release(self, tickets: Sequence[Ticket]) -> None:
+        """Their credits, and what they hold, come back."""
+        self._flow.give(*[ticket.nbytes for ticket in tickets])
+        for ticket in tickets:
+            if ticket.part is not None:
+                self.segments.settle_part(ticket.part.segment)
+            elif ticket.claim is not None:
+                self._ends.downloads.release(ticket)

@@ -6,7 +6,7 @@ A place in the order, a way into the engine and out of it, and an answer when it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pipeline.flow import Flow
@@ -84,11 +84,12 @@ class Desk:
         if not self.flow.items:
             self.touch()
 
-    def expect(self, ticket: Ticket) -> None:
-        """What came in has its place in the order."""
-        self.counts.received(ticket)
-        if ticket.key is not None:
-            self._sequencer.expect(ticket.key, ticket.place)
+    def expect(self, tickets: Sequence[Ticket]) -> None:
+        """What came in, of one route, has its places in the order."""
+        self.counts.received(tickets)
+        for ticket in tickets:
+            if ticket.key is not None:
+                self._sequencer.expect(ticket.key, ticket.place)
 
     def enter(self, admitted: Admitted) -> Item:
         """Its item, which the caller submits now."""
@@ -104,30 +105,33 @@ class Desk:
         if isinstance(admitted, Admitted):
             self.ends.submit([self.enter(admitted)])
         else:
-            self.answer(admitted.ticket, admitted.answer)
+            self.answer([admitted.answer])
 
-    def answer(self, ticket: Ticket, answer: Answer) -> None:
-        """Send it, and what waited for it, as soon as nothing before it is missing."""
-        if ticket.part is not None:
-            ticket.part.segment.parts.answer()
-        if answer.is_dead_letter:
-            at = answer.ticket.coordinates
-            self._record_log.warn(
-                "dead_letter",
-                self._clock(),
-                reason=answer.verdict.value,
-                source=f"{at.topic}/{at.partition}/{at.offset}",
-            )
-        key = ticket.key
-        if key is None:
+    def answer(self, answers: Iterable[Answer]) -> None:
+        """Send them, and what waited for them, as soon as nothing before them is missing."""
+        in_turn: list[Answer] = []
+        for answer in answers:
+            ticket = answer.ticket
+            if ticket.part is not None:
+                ticket.part.segment.parts.answer()
+            if answer.is_dead_letter:
+                at = ticket.coordinates
+                self._record_log.warn(
+                    "dead_letter",
+                    self._clock(),
+                    reason=answer.verdict.value,
+                    source=f"{at.topic}/{at.partition}/{at.offset}",
+                )
+            if ticket.key is None:
+                self.ends.put(answer)
+            else:
+                in_turn += self._sequencer.complete(ticket.key, ticket.place, answer)
+        self.counts.in_turn(in_turn, self._clock())
+        for answer in in_turn:
             self.ends.put(answer)
-            return
-        for leaving in self._sequencer.complete(key, ticket.place, answer):
-            self.counts.in_turn(ticket, self._clock() - leaving.ready_at)
-            self.ends.put(leaving)
 
-    def settle(self, now: float) -> None:
-        """Something was acknowledged, or given up."""
-        self.settled += 1
+    def settle(self, count: int, now: float) -> None:
+        """So many were acknowledged, or given up."""
+        self.settled += count
         self.last_progress_at = now
         self.progress.set()

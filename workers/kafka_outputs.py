@@ -38,13 +38,13 @@ class Receipts:
 
     Attributes:
         is_live: whether the answer is still this worker's to send; asked right before sending.
-        acknowledged: the broker has it.
+        acknowledged: the broker has them.
         dropped: it was not sent, because it is not live.
         too_large: the broker refuses its size; returns the dead letter to send instead.
     """
 
     is_live: Callable[[Answer], bool]
-    acknowledged: Callable[[Answer], None]
+    acknowledged: Callable[[Sequence[Answer]], None]
     dropped: Callable[[Answer], None]
     too_large: Callable[[Answer, PoisonError], Answer]
 

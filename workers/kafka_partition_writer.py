@@ -243,8 +243,7 @@ class PartitionWriter:
         self._alone, self._sent_at = False, None
         self._offset = transaction.offset
         self._prefix.committed(transaction.answers)
-        for answer in transaction.answers:
-            self._ties.receipts.acknowledged(answer)
+        self._ties.receipts.acknowledged(transaction.answers)
         self._metrics.add(m.TRANSACTIONS, 1, "committed")
         self._metrics.observe(m.TRANSACTION_SIZE, len(transaction.answers))
 

@@ -153,17 +153,19 @@ class KafkaSink:
 
     def _gather(self, writer: _Writer) -> list[Answer]:
         batch: list[Answer] = []
-        nbytes = 0
-        while writer.queue and len(batch) < MAX_BATCH_ANSWERS:
-            if batch and nbytes + writer.queue[0].nbytes > MAX_BATCH_BYTES:
+        queue, is_live, nbytes = writer.queue, self._receipts.is_live, 0
+        while queue and len(batch) < MAX_BATCH_ANSWERS:
+            answer = queue[0]
+            nbytes += answer.nbytes
+            if batch and nbytes > MAX_BATCH_BYTES:
                 return batch
-            answer = writer.queue.popleft()
-            if self._receipts.is_live(answer):
+            queue.popleft()
+            if is_live(answer):
                 batch.append(answer)
-                nbytes += answer.nbytes
             else:
+                nbytes -= answer.nbytes
                 self._receipts.dropped(answer)
-        if not writer.queue:
+        if not queue:
             writer.waiting.clear()
         return batch
 
@@ -217,8 +219,7 @@ class KafkaSink:
             self._log.warning("produce_failed", topic=target[0], attempt=attempt, error=str(error))
             return False
         else:
-            for answer in batch:
-                self._receipts.acknowledged(answer)
+            self._receipts.acknowledged(batch)
         return True
 
     async def _send(self, target: OutputPartition, batch: Sequence[Answer]) -> None:

@@ -156,7 +156,7 @@ class SegmentDelivery:
         # is up never reach the engine.
         self._desk.touch()
         admitted = self._admission.admit_frame(segment, decoded)
-        self._desk.expect(admitted.ticket)
+        self._desk.expect([admitted.ticket])
         if isinstance(admitted, Settled):
             self._flow.let_go(nbytes)
         self._desk.go_on(admitted)
@@ -172,8 +172,8 @@ class SegmentDelivery:
             self._flow.give(0)
             return
         settled = self._admission.refuse_rest(segment, error)
-        self._desk.expect(settled.ticket)
-        self._desk.answer(settled.ticket, settled.answer)
+        self._desk.expect([settled.ticket])
+        self._desk.answer([settled.answer])
 
     def end(self, segment: Segment) -> None:
         """Nothing more is read of a segment: its last part is here, or its epoch has ended. What

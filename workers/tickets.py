@@ -59,18 +59,25 @@ class Part:
         return FrameMark(self.number, self.number + 1 if self.last else None)
 
 
-class Ticket(Struct, frozen=True, eq=False):
+class Ticket(Struct, frozen=True, eq=False, gc=False):
     """One record in flight, or one frame of a segment's: from its receipt until its answer was
     acknowledged.
 
+    What is asked for several times on the way is a field and not computed anew.
+
     Attributes:
         record: kept until then, because a dead letter carries it whole.
+        partition, coordinates: of the record.
         epoch: the assignment under which it was received.
         route: name of its route.
         received_at: monotonic seconds.
+        nbytes: its byte credit: the length of the record's value, and of what it claims. A
+            segment's record holds it, its frames do not (0).
         frame: what it says, or None while (or because) it could not be read. A segment's frame is
             without its pixels here: they are the engine's alone.
-        unit: within what its answer waits for earlier ones.
+        key: its place in the sequencer, or None when it has no order: its answer waits for the
+            earlier ones of the same key.
+        lag_s: age of the frame at the record's receipt by its capture time, seconds ≥ 0.
         clock_skew: it claims to be captured well after its receipt.
         attempts: how often it is tried with this one, ≥ 1.
         suspect: what is held of it, if it was inside when a worker died.
@@ -79,11 +86,15 @@ class Ticket(Struct, frozen=True, eq=False):
     """
 
     record: RawRecord
+    partition: PartitionId
+    coordinates: Coordinates
     epoch: int
     route: str
     received_at: float
+    nbytes: int
     frame: FrameMessage | None = None
-    unit: OrderUnit = OrderUnit.NONE
+    key: StreamKey | None = None
+    lag_s: float = 0.0
     clock_skew: bool = False
     attempts: int = 1
     suspect: Suspect | None = None
@@ -91,35 +102,10 @@ class Ticket(Struct, frozen=True, eq=False):
     part: Part | None = None
 
     @property
-    def coordinates(self) -> Coordinates:
-        return Coordinates(self.record.topic, self.record.partition, self.record.offset)
-
-    @property
-    def partition(self) -> PartitionId:
-        return (self.record.topic, self.record.partition)
-
-    @property
-    def nbytes(self) -> int:
-        """Its byte credit: the length of the record's value, and of what it claims. A segment's
-        record holds it, its frames do not."""
-        if self.part is not None:
-            return 0
-        return len(self.record.value or b"") + self.claimed_bytes
-
-    @property
     def claimed_bytes(self) -> int:
         """What a claim says there is to fetch; 0 for a record that carries its picture. A claim
         that is refused for its length costs nothing."""
         return 0 if self.claim is None else self.claim.length
-
-    @property
-    def key(self) -> StreamKey | None:
-        """Its place in the sequencer, or None when it has no order."""
-        if self.unit is OrderUnit.PARTITION:
-            return StreamKey(self.partition, self.epoch, WHOLE_PARTITION)
-        if self.unit is OrderUnit.NONE or self.frame is None:
-            return None
-        return StreamKey(self.partition, self.epoch, self.frame.stream_id)
 
     @property
     def place(self) -> Place:
@@ -151,7 +137,7 @@ class Segment:
     parts: Parts = field(default_factory=Parts)
 
 
-class Answer(Struct, frozen=True, eq=False):
+class Answer(Struct, frozen=True, eq=False, gc=False):
     """What is sent for one record: a result or a dead letter. `verdict` says which.
 
     Attributes:
@@ -178,27 +164,26 @@ class Answer(Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int:
         """About what it takes in a produce request."""
-        return (
-            len(self.value or b"")
-            + len(self.key or b"")
-            + sum(len(name) + len(value) for name, value in self.headers)
-        )
+        nbytes = len(self.value or b"") + len(self.key or b"")
+        for name, value in self.headers:
+            nbytes += len(name) + len(value)
+        return nbytes
 
 
-class Admitted(Struct, frozen=True, eq=False):
+class Admitted(Struct, frozen=True, eq=False, gc=False):
     """A record that goes to the engine."""
 
     ticket: Ticket
     item: Item
 
 
-class Claimed(Struct, frozen=True, eq=False):
+class Claimed(Struct, frozen=True, eq=False, gc=False):
     """A record whose picture (`ticket.claim`) is to be fetched before it can go on."""
 
     ticket: Ticket
 
 
-class Settled(Struct, frozen=True, eq=False):
+class Settled(Struct, frozen=True, eq=False, gc=False):
     """A record that has its answer without the engine."""
 
     ticket: Ticket

@@ -113,14 +113,17 @@ class Office:
             batch = Batch(1, item.route, item.bucket, (item,), ClosedBy.IDLE, self.clock())
             self.delivery.complete([Outcome(item, error=error, batch=batch)])
 
+    def is_live(self, answer: Answer) -> bool:
+        return self.books.ledger.is_open(answer.ticket.partition, answer.ticket.epoch)
+
     def acknowledge(self) -> list[Answer]:
         """The broker takes everything that is queued."""
         taken, self.queue[:] = list(self.queue), []
+        live = [answer for answer in taken if self.is_live(answer)]
         for answer in taken:
-            if self.delivery.is_live(answer):
-                self.delivery.acknowledge(answer)
-            else:
+            if answer not in live:
                 self.delivery.abandon(answer.ticket)
+        self.delivery.acknowledge(live)
         return taken
 
     def conserved(self) -> bool:

@@ -22,6 +22,18 @@ def test_intake_closes_at_the_item_limit_and_opens_at_low_water() -> None:
     assert flow.room == 1
 
 
+def test_credits_of_many_records_are_those_of_each() -> None:
+    together, each = Flow(max_items=8, max_bytes=1_000), Flow(max_items=8, max_bytes=1_000)
+    together.take(10, 200, 30)
+    for nbytes in (10, 200, 30):
+        each.take(nbytes)
+    assert (together.items, together.bytes, together.room) == (3, 240, each.room)
+    together.give(10, 30)
+    assert (together.items, together.bytes) == (1, 200)
+    together.give()
+    assert together.items == 1
+
+
 def test_intake_closes_at_the_byte_limit_and_opens_at_low_water() -> None:
     flow = Flow(max_items=100, max_bytes=100)
     flow.take(60)

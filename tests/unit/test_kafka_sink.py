@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import metrics as m
+from pipeline.item import Coordinates
 from pipeline.metrics import Metrics
 from pipeline.retry import Backoff
 from schemas.errors import FatalError, PoisonError, Reason
@@ -47,7 +48,9 @@ def an_answer(
     partition: int = 0,
 ) -> Answer:
     record = RawRecord("in", partition, offset, key, b"frame", 0)
-    ticket = Ticket(record, epoch, "default", received_at=0.0)
+    at = (record.topic, record.partition)
+    coordinates = Coordinates(*at, record.offset)
+    ticket = Ticket(record, at, coordinates, epoch, "default", received_at=0.0, nbytes=5)
     return Answer(ticket, topic, key, str(offset).encode(), (), verdict, ready_at=0.0)
 
 
@@ -67,7 +70,7 @@ class Desk:
         settings = Settings(delivery=DeliverySettings(produce_timeout_ms=timeout_ms))
         receipts = Receipts(
             is_live=lambda answer: answer.ticket.epoch in self.live_epochs,
-            acknowledged=lambda answer: self._note(self.acknowledged, answer),
+            acknowledged=lambda answers: self._note(self.acknowledged, *answers),
             dropped=lambda answer: self._note(self.dropped, answer),
             too_large=self._too_large,
         )
@@ -78,8 +81,8 @@ class Desk:
         self.sink._producer = producer
         self.sink._outputs._partitions = {OUT: list(range(partitions)), DLQ: [0, 1]}
 
-    def _note(self, where: list[int], answer: Answer) -> None:
-        where.append(answer.ticket.record.offset)
+    def _note(self, where: list[int], *answers: Answer) -> None:
+        where += [answer.ticket.record.offset for answer in answers]
         self.changed.set()
 
     def _too_large(self, answer: Answer, error: PoisonError) -> Answer:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.item import Coordinates
 from schemas.record import RawRecord
 from schemas.result import Status
 from workers.prefix import Prefix, next_offset
@@ -14,7 +15,9 @@ from workers.tickets import Answer, Ticket
 
 def an_answer(offset: int, *, nbytes: int = 10, epoch: int = 1) -> Answer:
     record = RawRecord("in", 0, offset, b"", b"frame", 0)
-    ticket = Ticket(record, epoch, "default", received_at=0.0)
+    at = (record.topic, record.partition)
+    coordinates = Coordinates(*at, record.offset)
+    ticket = Ticket(record, at, coordinates, epoch, "default", received_at=0.0, nbytes=5)
     return Answer(ticket, "out", b"", bytes(nbytes), (), Status.OK, ready_at=0.0)
 
 

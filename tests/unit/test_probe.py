@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline.item import Header
 from pipeline.probe import ProbeLimits, probe
-from pipeline.probe_jpeg import MAX_SEGMENTS, SCANS_AT_FULL_SIZE
+from pipeline.probe_jpeg import MAX_SEGMENTS, SCANS_AT_FULL_SIZE, _remembered
 from pipeline.probe_png import MAX_CHUNKS, MAX_PACKED_BYTES, read_png
 from schemas.errors import PoisonError, Reason
 from schemas.frame import RAW_ENCODINGS, Encoding
@@ -156,6 +156,35 @@ def test_any_damage_is_refused_or_read(name: str, edits: Edits, tail: bytes) -> 
         assert 1 <= found.orientation <= 8
     else:
         assert found.stage == "probe"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    name=st.sampled_from(["jpeg", "jpeg-progressive"]),
+    edits=edits(700, 4),
+    cut=st.integers(2, 2_000),
+)
+def test_a_header_known_again_is_what_reading_it_anew_says(
+    name: str, edits: Edits, cut: int
+) -> None:
+    """The picture before it, damaged or not, was remembered."""
+    _, data = ENCODED[name]
+    for each in (data, damage(data, edits, lambda value: bytes([value])), data[:cut]):
+        known = [outcome(each, Encoding.JPEG) for _ in range(2)]
+        _remembered.cache_clear()
+        anew = outcome(each, Encoding.JPEG)
+        outcome(data, Encoding.JPEG)
+        for found in known:
+            assert str(found) == str(anew)
+
+
+def test_pictures_of_one_camera_differ_behind_their_header() -> None:
+    _remembered.cache_clear()
+    for value in (0, 90, 200):
+        encoded = jpeg(np.full((48, 64, 3), value, np.uint8))
+        assert outcome(encoded, Encoding.JPEG) == Header(Encoding.JPEG, 64, 48)
+    assert _remembered.cache_info().misses == 1
+    assert _remembered.cache_info().hits == 2
 
 
 # --- refusals by name ---------------------------------------------------------------------------

@@ -423,7 +423,7 @@ class Conservation(RuleBasedStateMachine):
     @rule()
     def acknowledge(self) -> None:
         self.acknowledged += [
-            answer for answer in self.office.acknowledge() if self.office.delivery.is_live(answer)
+            answer for answer in self.office.acknowledge() if self.office.is_live(answer)
         ]
 
     @rule(partition=st.sampled_from([P0, P1]))

@@ -49,8 +49,8 @@ def test_labels_must_be_as_many_as_declared(labels: tuple[str, ...]) -> None:
 
 def test_a_bucket_counts_what_is_at_or_below_its_bound() -> None:
     seen = Distributions(["route"], (1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 2.0, 9.0, math.inf):
-        seen.observe(("a",), value)
+    seen.observe(("a",), 0.5)
+    seen.observe(("a",), 1.0, 1.5, 2.0, 9.0, math.inf)
     [(labels, buckets, total)] = seen.all()
     assert labels == ("a",)
     assert buckets == [("1.0", 2.0), ("2.0", 4.0), ("+Inf", 6.0)]
