@@ -12,7 +12,7 @@ from pipeline.processor_time import NoMeter, ProcessorMeter
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's accounts")
 BURNT_S = 0.2
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 
 
 def burn(seconds: float) -> None:
@@ -64,8 +64,9 @@ def test_a_run_takes_its_own_time_over_the_models_threads() -> None:
     assert shared is not None
     burn(BURNT_S)
     halved, whole = shared.seconds(), alone.seconds()
+    # What the process uses between the two readings counts for one of them only.
     assert whole >= BURNT_S * 0.99
-    assert halved == pytest.approx(whole / 2, rel=0.05)
+    assert BURNT_S * 0.99 / 2 <= halved <= whole / 2
 
 
 def test_where_it_cannot_be_told_there_is_nothing_to_measure() -> None:
