@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-BUILD_TIMEOUT_S = 600.0
+BUILD_TIMEOUT_S = 1_800.0
 _BUILT = frozenset({"node_modules", "target", "__pycache__", "README.md"})
 """What does not belong to an example's source."""
 

@@ -12,7 +12,8 @@ from schemas.result import Status
 from tests.examples.builds import CONSUMERS, MissingToolError, built
 from tests.examples.kit import CAR, PERSON, committed, result, run, send, with_keys
 
-pytestmark = pytest.mark.broker
+# It is built first, once on a machine: minutes, on a busy core many.
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(3_600)]
 
 FAR_STREAM, LAST_SEQ = "höhe 北", 2**64 - 1
 SHOWN = [
