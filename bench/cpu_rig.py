@@ -88,8 +88,10 @@ class Rig:
         return replace(self._lane, decoder=decoder)
 
     def loaded(self, around: Callable[[Lane], Lane] = lambda lane: lane) -> Loaded:
-        """What a worker is made with; `around` may put something between it and the lane."""
-        return replace(self._loaded, lanes={self._name: around(self.lane())})
+        """What a worker is made with; `around` may put something between it and the lane. What it
+        learns of batches is not to drop the surface that is kept for real workers."""
+        lanes = {self._name: around(self.lane())}
+        return replace(self._loaded, lanes=lanes, forget={self._name: lambda: None})
 
     def run(self, items: Sequence[Item], *, slots: int = 2) -> EngineRun:
         """Some of the items, again and again, through an engine that knows the surface as a

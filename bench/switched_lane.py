@@ -3,6 +3,7 @@ detections. A round that has been measured need not wait for its backlog."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,18 +16,24 @@ from pipeline.ports import Decoder, Lane, Model
 from schemas.errors import PoisonError
 from schemas.result import ModelInfo
 
+_ENGINE = logging.getLogger("pipeline.engine")
+"""Warns of batches that take other times than were measured, as those that pass at once do."""
+
 
 class Switch:
-    """On at first; once off it stays off. Any thread may turn it."""
+    """On at first; once off it stays off, and the engine says nothing of its batches' times until
+    there is another switch. Any thread may turn it."""
 
     def __init__(self) -> None:
         self._off = threading.Event()
+        _ENGINE.setLevel(logging.NOTSET)
 
     @property
     def is_on(self) -> bool:
         return not self._off.is_set()
 
     def off(self) -> None:
+        _ENGINE.setLevel(logging.ERROR)
         self._off.set()
 
 

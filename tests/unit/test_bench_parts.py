@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+import torch
 
 from bench.ceiling import full_batches
 from bench.cpu_rig import items_of, run_engine
@@ -16,8 +17,12 @@ from bench.overhead import Options, loads, picture
 from bench.overlap import Options as OverlapOptions
 from bench.overlap import measure as measure_overlap
 from bench.same_boxes import Box, agree
+from bench.switched_lane import Switch, switched
 from pipeline.bucket import Bucket
+from pipeline.ports import Lane
 from schemas.settings import Settings
+from tests.builders import SMALL
+from tests.fakes.lane import FakeDecoder, FakeModel, FakePostprocessor, pictures
 
 TINY = (Kind("fast", 64, 48, 15.0, 2), Kind("slow", 96, 64, 5.0, 1))
 ONE = [Bucket("one", 50_000_000, 32, 32, 4)]
@@ -44,6 +49,24 @@ def test_an_engine_answers_everything_from_memory() -> None:
     assert run.spent.frames == 10
     assert run.spent.batches >= 3
     assert run.longest_s <= run.stages_s
+
+
+def test_a_lane_that_is_switched_off_passes_what_is_inside() -> None:
+    lane = Lane(FakeDecoder(), FakeModel(), FakePostprocessor())
+    switch = Switch()
+    items = pictures(40, 80)
+    rows = torch.zeros((2, SMALL.height, SMALL.width, 3), dtype=torch.uint8)
+    over = switched(lane, switch)
+    assert over.decoder.decode(items, rows) == [None, None]
+    seen = rows.clone()
+    assert over.model.infer(rows).shape[0] == 2
+    switch.off()
+    assert over.decoder.decode(items, rows.zero_()) == [None, None]
+    assert not rows.any()
+    assert seen.any()
+    found = over.model.infer(rows)
+    assert found.shape == (2, 4 + len(lane.model.labels), 1)
+    assert not found.any()
 
 
 def test_batches_are_full_where_there_is_enough() -> None:
