@@ -60,6 +60,8 @@ class BucketQueue:
         self._due = InstantHeap(self._waiting)
         self._expiry = InstantHeap(self._waiting)
         self._arrival: deque[int] = deque()
+        self._dead = 0
+        """No heap, nor the order of arrival, holds more entries of frames that have left."""
         self._streams: dict[str, _StreamPlace] = {}
         self._flush_by: ClosedBy | None = None
         self._flush_left = 0
@@ -69,7 +71,7 @@ class BucketQueue:
 
     def add(self, entry: Entry, interval_s: float | None) -> None:
         """Take in a frame whose stream's interval is `interval_s` (None: unknown)."""
-        stream = entry.item.stream
+        stream = entry.item.frame.stream_id
         place = self._streams.get(stream)
         if place is None:
             place = self._streams[stream] = _StreamPlace(0, -math.inf)
@@ -145,16 +147,22 @@ class BucketQueue:
             self._flush_left -= 1
             if self._flush_left <= 0:
                 self._flush_by = None
-        place = self._streams[item.stream]
+        stream = item.frame.stream_id
+        place = self._streams[stream]
         place.waiting -= 1
         if not place.waiting:
-            del self._streams[item.stream]
-        self.forecast.left(item.stream)
-        self._sweep()
+            del self._streams[stream]
+        self.forecast.left(stream)
+        self._dead += 1
+        if self._dead > len(self._waiting) + SLACK:
+            self._sweep()
         return item
 
     def _sweep(self) -> None:
-        for heap in (self._order, self._due, self._expiry):
+        """Forget the dead where they outnumber the living."""
+        waiting, heaps = len(self._waiting), (self._order, self._due, self._expiry)
+        for heap in heaps:
             heap.sweep()
-        if len(self._arrival) > 2 * len(self._waiting) + SLACK:
+        if len(self._arrival) > 2 * waiting + SLACK:
             self._arrival = deque(serial for serial in self._arrival if serial in self._waiting)
+        self._dead = max(len(self._arrival), *map(len, heaps)) - waiting

@@ -86,8 +86,8 @@ class Ledger:
         Raises:
             ValueError: the epoch is not open, or the offset is not above the last one.
         """
-        assignment = self._find(at, epoch)
-        if assignment is None:
+        assignment = self._assignments.get((at.topic, at.partition))
+        if assignment is None or assignment.epoch != epoch:
             raise ValueError(f"{at} received under epoch {epoch}, which is not open")
         if at.offset <= assignment.last:
             raise ValueError(f"{at} received after offset {assignment.last}")
@@ -106,19 +106,20 @@ class Ledger:
         Raises:
             ValueError: the offset was never received under this epoch, or is settled already.
         """
-        assignment = self._find(at, epoch)
-        if assignment is None:
+        assignment = self._assignments.get((at.topic, at.partition))
+        if assignment is None or assignment.epoch != epoch:
             self.stale += 1
             return False
-        received, settled = assignment.received, assignment.settled
-        if not received or at.offset < received[0] or at.offset in settled:
-            raise ValueError(f"{at} is not incomplete under epoch {epoch}")
-        if at.offset > assignment.last:
-            raise ValueError(f"{at} was not received under epoch {epoch}")
-        if at.offset == received[0] and not settled:
+        offset, received, settled = at.offset, assignment.received, assignment.settled
+        if received and offset == received[0] and not settled:
+            # Nearly always: it is the watermark, and nobody settled before it.
             received.popleft()
             return True
-        settled.add(at.offset)
+        if not received or offset < received[0] or offset in settled:
+            raise ValueError(f"{at} is not incomplete under epoch {epoch}")
+        if offset > assignment.last:
+            raise ValueError(f"{at} was not received under epoch {epoch}")
+        settled.add(offset)
         while received and received[0] in settled:
             settled.remove(received.popleft())
         return True
@@ -151,7 +152,3 @@ class Ledger:
         assignment = self._assignments.get(partition)
         if assignment is not None and assignment.epoch == epoch:
             assignment.committed = max(offset, assignment.committed or 0)
-
-    def _find(self, at: Coordinates, epoch: int) -> _Assignment | None:
-        assignment = self._assignments.get((at.topic, at.partition))
-        return assignment if assignment is not None and assignment.epoch == epoch else None

@@ -56,17 +56,18 @@ class StreamTable:
         """A record of the stream came in, captured at Unix µs (None: unknown, no interval) and
         `lag_s` seconds ago."""
         with self._lock:
-            row = self._row(stream, now)
+            row = self._rows.get(stream) or self._row(stream, now)
             row.received += 1
             row.last_at = now
             if captured_at_us is not None and row is not self._other:
                 _learn_interval(row, captured_at_us)
                 row.lag_s = lag_s
 
-    def answer(self, stream: str) -> None:
-        """A record of the stream was settled."""
+    def answer(self, *streams: str) -> None:
+        """A record of each of these streams was settled."""
         with self._lock:
-            self._rows.get(stream, self._other).answered += 1
+            for stream in streams:
+                self._rows.get(stream, self._other).answered += 1
 
     def snapshot(self) -> list[StreamCounts]:
         """Copies of the rows, `other` last when it has counts."""
@@ -79,9 +80,7 @@ class StreamTable:
             ]
 
     def _row(self, stream: str, now: float) -> StreamCounts:
-        row = self._rows.get(stream)
-        if row is not None:
-            return row
+        """For a stream that has none of its own yet."""
         if len(self._rows) >= self._places and not self._evict(now):
             return self._other
         row = self._rows[stream] = StreamCounts(stream)

@@ -69,9 +69,10 @@ class Surface:
     def service_s(self, route: str, bucket: str, n: int) -> float:
         """Predicted seconds for a batch of `n` ≥ 1; 0.0 before anything is known."""
         key = (route, bucket)
-        model = self._tables.get(key) or self._lines.get(key)
         around = self._around.get(key)
-        return (model.at(n) if model else 0.0) + (around.at(n) if around else 0.0)
+        around_s = 0.0 if around is None else around.at(n)
+        model = self._tables.get(key) or self._lines.get(key)
+        return around_s if model is None else model.at(n) + around_s
 
     def preferred(self, route: str, bucket: str) -> int | None:
         """The batch size whose double is hardly faster per frame; None where nothing was

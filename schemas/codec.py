@@ -228,9 +228,7 @@ def _frame_of_keys(
     data = memoryview(b"") if keys.data is None else keys.data
     if encoding in RAW_ENCODINGS:
         _check_raw(keys, encoding, data.nbytes if claim is None else claim.length)
-    if encoding in SEGMENT_ENCODINGS:
-        _check_segment(keys, identity.seq, limits)
-    return FrameMessage(
+    frame = FrameMessage(
         stream_id=identity.stream_id,
         seq=identity.seq,
         captured_at_us=identity.captured_at_us,
@@ -242,11 +240,15 @@ def _frame_of_keys(
         interval_us=keys.interval_us,
         ttl_ms=keys.ttl_ms,
         meta=_meta(keys.meta, form, limits),
-        sample_every=keys.sample_every if encoding in SEGMENT_ENCODINGS else None,
-        sample_fps=keys.sample_fps if encoding in SEGMENT_ENCODINGS else None,
         form=form.form,
         ordered=identity.ordered,
         key_mismatch=identity.key_mismatch,
+    )
+    if encoding not in SEGMENT_ENCODINGS:
+        return frame
+    _check_segment(keys, identity.seq, limits)
+    return msgspec.structs.replace(
+        frame, sample_every=keys.sample_every, sample_fps=keys.sample_fps
     )
 
 

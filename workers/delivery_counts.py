@@ -87,14 +87,15 @@ class DeliveryCounts:
         verdicts: defaultdict[tuple[str, Status | Reason], int] = defaultdict(int)
         produce: defaultdict[str, list[float]] = defaultdict(list)
         whole: defaultdict[str, list[float]] = defaultdict(list)
-        streams = self._metrics.streams
+        streams: list[str] = []
         for answer in answers:
             ticket = answer.ticket
             route = ticket.route
             verdicts[route, answer.verdict] += 1
             produce[route].append(now - answer.ready_at)
             whole[route].append(now - ticket.received_at)
-            streams.answer(ticket.stream)
+            streams.append(ticket.stream)
+        self._metrics.streams.answer(*streams)
         for (route, verdict), count in verdicts.items():
             name = m.DEAD_LETTERED if isinstance(verdict, Reason) else m.ANSWERED
             self._metrics.add(name, count, route, verdict.value)

@@ -25,9 +25,9 @@ from workers.logs import Log
 POLL_MS = 200
 """Longest wait of one poll: how long a partition that became wanted may wait to be polled."""
 MAX_POLL_RECORDS = 128
-CHUNK = 32
-"""Records admitted before the event loop may turn to other work: two milliseconds of it. Each chunk
-wakes the engine's thread, which costs as much as admitting several records."""
+CHUNK = 64
+"""Records admitted before the event loop may turn to other work: a millisecond or two of it. Each
+chunk wakes the engine's thread, which costs as much as admitting several records."""
 BACKOFF = Backoff(first_s=0.5, longest_s=5.0, random=random.random)
 
 NOBODY = TopicPartition("frameloom-nobody", 0)

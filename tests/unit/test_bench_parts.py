@@ -11,6 +11,8 @@ from bench.ceiling import full_batches
 from bench.cpu_rig import items_of, run_engine
 from bench.decode import Options as DecodeOptions
 from bench.decode import measure as measure_decoders
+from bench.frame_steps import STEPS
+from bench.frame_steps import measure as measure_steps
 from bench.mixed_streams import KINDS, Kind, mixed_loads
 from bench.noop_lane import noop_lane
 from bench.overhead import Options, loads, picture
@@ -67,6 +69,12 @@ def test_a_lane_that_is_switched_off_passes_what_is_inside() -> None:
     found = over.model.infer(rows)
     assert found.shape == (2, 4 + len(lane.model.labels), 1)
     assert not found.any()
+
+
+def test_every_step_of_a_frames_way_is_measured() -> None:
+    found = measure_steps(kib=2, count=256, rounds=1)
+    assert found.keys() == STEPS.keys()
+    assert min(found.values()) > 0.0
 
 
 def test_batches_are_full_where_there_is_enough() -> None:
