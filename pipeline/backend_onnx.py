@@ -17,6 +17,7 @@ from pipeline.exported import (
     read_info,
     read_ultralytics,
 )
+from pipeline.shortage import is_shortage
 from schemas.errors import ConfigError
 
 _FLOATS = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
@@ -96,7 +97,8 @@ class OnnxRunner:
         try:
             found = session.run(self._outputs, {self._input.name: feed.contiguous().numpy()})[0]
         except _errors(self._runtime) as error:
-            raise RuntimeError(f"ONNX Runtime failed: {error}") from error
+            kind = MemoryError if is_shortage(error) else RuntimeError
+            raise kind(f"ONNX Runtime failed: {error}") from error
         return torch.from_numpy(found).float()
 
 

@@ -18,6 +18,7 @@ from pipeline.exported import (
     read_info,
     read_ultralytics,
 )
+from pipeline.shortage import is_shortage
 from schemas.errors import ConfigError
 
 
@@ -63,6 +64,9 @@ class OpenVinoRunner:
         self.device = torch.device("cpu")
 
     def prepare(self, height: int, width: int) -> None:
+        self._requests[height, width] = self._compiled(height, width)
+
+    def _compiled(self, height: int, width: int) -> Any:
         model = _read(self._core, _file_of(self._path), self._path)
         takes = model.inputs[0].get_element_type().to_string()
         planes = takes != "u8"
@@ -76,14 +80,39 @@ class OpenVinoRunner:
             )
         model.reshape([fixed.get(i, size) for i, size in enumerate(wanted)])
         compiled = self._core.compile_model(model, "CPU", compile_options(self._threads))
-        self._requests[height, width] = compiled.create_infer_request()
+        return compiled.create_infer_request()
 
     def run(self, frames: torch.Tensor) -> torch.Tensor:
+        """See `Runner`.
+
+        Raises:
+            MemoryError: memory ran out.
+            RuntimeError: anything else that the library meets.
+        """
         feed = frames.cpu() if self._float is None else planes_of(frames.cpu(), self._float)
-        request = self._requests[int(frames.shape[1]), int(frames.shape[2])]
-        # The result is copied out of the request: the next run writes over it.
-        found = request.infer({0: feed.contiguous().numpy()}, share_inputs=True)[0]
-        return torch.from_numpy(found).float()
+        shape = (int(frames.shape[1]), int(frames.shape[2]))
+        try:
+            return self._run(shape, feed.contiguous().numpy())
+        except RuntimeError as error:
+            # What was compiled keeps the sizes of the batch that failed, and would give the answers
+            # of an earlier one from now on (2026.4): the next run compiles anew.
+            self._requests.pop(shape, None)
+            kind = MemoryError if is_shortage(error) else RuntimeError
+            message = f"OpenVINO failed: {error}"
+        raise kind(message)
+
+    def _run(self, shape: tuple[int, int], feed: Any) -> torch.Tensor:
+        request = self._requests.get(shape)
+        if request is None:
+            request = self._requests[shape] = self._compiled(*shape)
+        # Not `infer`: where memory runs out, it returns what the run before found, without a word.
+        request.start_async({0: feed}, share_inputs=True)
+        request.wait()
+        # Copied out of the request: the next run writes over it.
+        found = torch.from_numpy(request.get_output_tensor(0).data.copy())
+        if len(found) != len(feed):
+            raise RuntimeError(f"{len(found)} answers for {len(feed)} frames")
+        return found.float()
 
 
 def compile_options(threads: int) -> dict[str, Any]:

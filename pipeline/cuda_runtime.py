@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 import torch
 
+from pipeline.shortage import is_shortage
 from schemas.errors import FatalError
 
 _OUT_OF_MEMORY = 2
@@ -128,10 +129,10 @@ class TorchCuda:
 
 @contextmanager
 def device_errors() -> Generator[None]:
-    """Names the errors of an accelerator: memory that ran out, or a device that is lost.
+    """Names the errors of a device: memory that ran out, or an accelerator that is lost.
 
     Raises:
-        MemoryError: a call found no memory; the device goes on.
+        MemoryError: a call found no memory, the device's or main memory; the device goes on.
         FatalError: any other error. CUDA's errors stay with the process: no later call succeeds.
     """
     try:
@@ -140,3 +141,9 @@ def device_errors() -> Generator[None]:
         if getattr(error, "error_code", None) == _OUT_OF_MEMORY:
             raise MemoryError(str(error)) from error
         raise FatalError(f"the device failed: {error}") from error
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        if is_shortage(error):
+            raise MemoryError(str(error)) from error
+        raise

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from pipeline.batch_work import Work, decode_batch, finished, take_errors
 from pipeline.guard import Guard, Unguarded
-from pipeline.isolate import isolate
+from pipeline.isolate import Piece, isolate
 from pipeline.item import Batch
 from pipeline.journal import Stage
 from pipeline.letterbox import PAD_VALUE
@@ -30,10 +30,11 @@ from schemas.result import Detection
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Work(Work):
-    """A batch with its slot, and the predictions of its good rows, in order."""
+    """A batch with its slot, and the predictions of its good rows, in order: in one piece, or in
+    those in which they were inferred."""
 
     slot: HostSlot
-    raw: torch.Tensor | None = None
+    raws: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
 
 
 class ThreadedDevice(SlotDevice[HostSlot, _Work]):
@@ -99,8 +100,8 @@ class ThreadedDevice(SlotDevice[HostSlot, _Work]):
 
         pieces = isolate(len(work.rows), infer, healthy, self._native.pause)
         take_errors(work, pieces, Stage.INFER)
-        good = [piece.value for piece in pieces if piece.value is not None]
-        work.raw = good[0] if len(good) == 1 else torch.cat(good) if good else None
+        # Not joined: where memory was short, there is none for the whole a second time.
+        work.raws = [piece.value for piece in pieces if piece.value is not None]
 
     def _finish(self, work: _Work) -> None:
         began = self._clock()
@@ -112,17 +113,30 @@ class ThreadedDevice(SlotDevice[HostSlot, _Work]):
 
     def _detections(self, work: _Work) -> dict[int, tuple[Detection, ...]]:
         """Index in the batch → detections, for every row that post-processing did not refuse."""
-        raw = work.raw
-        if raw is None:
-            return {}
+        pieces: list[Piece[list[tuple[Detection, ...]]]] = []
+        start = 0
+        for raw in work.raws:
+            pieces += [
+                replace(piece, start=start + piece.start, stop=start + piece.stop)
+                for piece in self._post(work, raw, work.rows[start : start + len(raw)])
+            ]
+            start += len(raw)
+        take_errors(work, pieces, Stage.POST)
+        rows = [row for piece in pieces if piece.value is not None for row in piece.value]
+        return dict(zip(work.rows, rows, strict=True))
+
+    def _post(
+        self, work: _Work, raw: torch.Tensor, indices: Sequence[int]
+    ) -> list[Piece[list[tuple[Detection, ...]]]]:
+        """Post-process the predictions of these of the batch's items, a row each."""
         postprocessor = self._lanes[work.batch.route].postprocessor
-        geometries = [work.batch.items[index].geometry for index in work.rows]
+        items = [work.batch.items[index] for index in indices]
+        geometries = [item.geometry for item in items]
 
         def post(start: int, stop: int) -> list[tuple[Detection, ...]]:
-            chosen = [work.batch.items[index] for index in work.rows[start:stop]]
             return self._native.run(
                 Stage.POST,
-                chosen,
+                items[start:stop],
                 lambda: postprocessor.detections(raw[start:stop], geometries[start:stop]),
             )
 
@@ -132,7 +146,4 @@ class ThreadedDevice(SlotDevice[HostSlot, _Work]):
                 Stage.POST, lambda: postprocessor.detections(nothing, geometries[:1])
             )
 
-        pieces = isolate(len(work.rows), post, healthy, self._native.pause)
-        take_errors(work, pieces, Stage.POST)
-        rows = [row for piece in pieces if piece.value is not None for row in piece.value]
-        return dict(zip(work.rows, rows, strict=True))
+        return isolate(len(items), post, healthy, self._native.pause)
