@@ -11,16 +11,20 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
 from schemas.errors import ConfigError
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+_LOOK_S = 0.1
+"""A lock of another process is looked at so often: no call waits for a lock and for a signal."""
 
 
 class CacheError(ConfigError):
@@ -97,12 +101,12 @@ class ModelCache:
             ) from error
 
     @contextmanager
-    def making(self, name: str) -> Generator[None]:
-        """Held by the one process that makes what this name stands for; others wait."""
+    def making(self, name: str, stopping: Callable[[], bool] = lambda: False) -> Generator[None]:
+        """Held by the one process that makes what this name stands for; others wait, until they
+        get it or `stopping` says yes."""
         with (self._folder / f".{name}.lock").open("w") as lock:
-            # Without locks (some network file systems) two may make the same: harmless.
-            with suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            while not _taken(lock) and not stopping():
+                time.sleep(_LOOK_S)
             yield
 
     def choice(self, key: str) -> Choice | None:
@@ -143,3 +147,14 @@ class ModelCache:
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"
+
+
+def _taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # Without locks (some network file systems) two may make the same: harmless.
+        return True
+    return True

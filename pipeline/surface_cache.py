@@ -80,7 +80,8 @@ class Calibration:
 
     def surface(self, model: Model, buckets: Sequence[Bucket]) -> Calibrated:
         """Read or measure it, for a model that is warmed up. Of several processes that lack the
-        same surface one measures, and the others wait for it: they would disturb each other.
+        same surface one measures, and the others wait for it: they would disturb each other. A
+        wait ends with `stopping`, and then nothing is measured.
 
         Raises:
             CacheError: the cache's folder cannot be written.
@@ -96,7 +97,7 @@ class Calibration:
         def forget() -> None:
             cache.remove(name)
 
-        with cache.making(name):
+        with cache.making(name, self.stopping):
             kept = None if self.anew else cache.read(name, KeptSurface)
             if kept is not None and (kept.full or not self.full) and _is_sound(kept, shapes):
                 seconds = {key: kept.shapes[_named(key)] for key in _keys(shapes)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline import surface_cache
+from pipeline import model_cache, surface_cache
 from pipeline.bucket import Bucket
 from pipeline.calibrate import Extent, runs_of
 from pipeline.model_cache import CacheError, ModelCache
@@ -104,6 +105,21 @@ def test_what_a_drain_cut_short_is_not_kept(calibration: Calibration) -> None:
     found, ran = measure(replace(calibration, stopping=lambda: True))
     assert not found.seconds
     assert not ran
+    assert not kept(calibration)
+
+
+def test_a_drain_does_not_wait_for_another_process_that_measures(
+    calibration: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "_LOOK_S", 0.0)
+    measure(calibration)[0].forget()
+    assert calibration.cache is not None
+    (lock,) = calibration.cache.folder.glob(".surface-*.lock")
+    looks = iter([False, False, True])
+    with lock.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        found, ran = measure(replace(calibration, stopping=lambda: next(looks, True)))
+    assert (next(looks, None), dict(found.seconds), ran) == (None, {}, [])
     assert not kept(calibration)
 
 
