@@ -143,15 +143,11 @@ class GraphedModel:
     Args:
         model: on a GPU.
         graphs: records; may be shared by models whose batches never overlap.
-        preferred: batch sizes that get a graph besides 1, 2, 4, 8, … and the largest.
     """
 
-    def __init__(
-        self, model: GraphableModel, graphs: Graphs, *, preferred: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, model: GraphableModel, graphs: Graphs) -> None:
         self._model = model
         self._recorder = graphs
-        self._preferred = tuple(preferred)
         self._graphs: dict[tuple[int, int], dict[int, _Graph]] = {}
         self._running = threading.Lock()
 
@@ -191,6 +187,20 @@ class GraphedModel:
         for shape, batch in largest.items():
             self._record_shape(shape, batch)
 
+    def prefer(self, bucket: Bucket, size: int) -> None:
+        """Record a graph of the size, besides 1, 2, 4, 8, … and the largest, for the bucket's
+        shape: the batcher ends batches there, and they need not be padded then. What is known only
+        once the graphs are there and were measured, so it comes after `warm_up`.
+
+        Raises:
+            FatalError: the device failed.
+        """
+        graphs = self._graphs.get((bucket.height, bucket.width), {})
+        if size not in graphs and size < max(graphs, default=0):
+            graph = self._record(graphs[max(graphs)].frames[:size])
+            if graph is not None:
+                graphs[size] = graph
+
     def infer(self, frames: torch.Tensor) -> torch.Tensor:
         """See `Model.infer`. A batch without a graph of its size runs in the next larger one; the
         rows beyond it then hold frames of earlier batches, and their predictions are left out.
@@ -227,7 +237,7 @@ class GraphedModel:
         static = torch.full(
             (batch, height, width, 3), PAD_VALUE, dtype=torch.uint8, device=self._model.device
         )
-        for size in reversed(padded_sizes(batch, self._preferred)):
+        for size in reversed(padded_sizes(batch)):
             graph = self._record(static[:size])
             if graph is not None:
                 self._graphs.setdefault(shape, {})[size] = graph
@@ -258,7 +268,7 @@ class GraphedModel:
         return None
 
 
-def padded_sizes(largest: int, preferred: Sequence[int] = ()) -> tuple[int, ...]:
-    """Batch sizes that get a graph, rising: powers of two, preferred sizes, and the largest."""
+def padded_sizes(largest: int) -> tuple[int, ...]:
+    """Batch sizes that get a graph, rising: powers of two and the largest."""
     powers = {1 << power for power in range(largest.bit_length()) if 1 << power <= largest}
-    return tuple(sorted(powers | {size for size in preferred if 1 <= size <= largest} | {largest}))
+    return tuple(sorted(powers | {largest}))

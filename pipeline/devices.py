@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import torch
 
+from pipeline.bucket import Bucket
 from pipeline.cuda_graphs import GraphableModel, GraphedModel, TorchGraphs
 from pipeline.cuda_runtime import TorchCuda
 from pipeline.guard import Guard
+from pipeline.latency import Table
 from pipeline.ports import Device, Lane, Model
 from pipeline.processor_time import NoMeter, ProcessorMeter
 from pipeline.slots import ThreadedDevice
@@ -51,3 +53,17 @@ def with_graphs(model: Model, *, wanted: bool) -> Model:
     if not wanted or model.device.type != "cuda" or not isinstance(model, GraphableModel):
         return model
     return GraphedModel(model, TorchGraphs(model.device))
+
+
+def with_preferred(model: Model, bucket: Bucket, surface: Mapping[int, float]) -> None:
+    """Where the model is behind graphs, record those of the sizes at which the batcher ends the
+    bucket's batches.
+
+    Args:
+        surface: batch size → seconds, of the bucket.
+    """
+    if isinstance(model, GraphedModel) and surface:
+        table = Table(surface)
+        for size in (table.plateau(), table.worthwhile()):
+            if size is not None:
+                model.prefer(bucket, size)

@@ -58,6 +58,7 @@ def load_lanes(settings: Settings, stopping: Callable[[], bool] = lambda: False)
     lanes: dict[str, Lane] = {}
     surface: dict[tuple[str, str], Mapping[int, float]] = {}
     forget: dict[str, Callable[[], None]] = {}
+    from pipeline.devices import with_preferred
     from workers.planning import Planning
 
     planning = Planning(settings, log, stopping)
@@ -68,8 +69,10 @@ def load_lanes(settings: Settings, stopping: Callable[[], bool] = lambda: False)
         lanes[route.name] = lane = _lane(settings, route, model, buckets)
         found = measure_surface(settings, lane, stopping, log)
         forget[route.name] = found.forget
+        by_name = {bucket.name: bucket for bucket in lane.buckets}
         for bucket, seconds in found.of(lane.buckets).items():
             surface[route.name, bucket] = seconds
+            with_preferred(model, by_name[bucket], seconds)
         log.info(
             "route_ready", route=route.name, input=route.input, model=model.info.name,
             version=model.info.version, backend=model.info.backend, device=device,

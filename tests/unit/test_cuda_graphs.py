@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pipeline.bucket import Bucket
 from pipeline.cuda_graphs import GraphedModel, padded_sizes
-from pipeline.devices import with_graphs
+from pipeline.devices import with_graphs, with_preferred
+from pipeline.latency import Table
 from schemas.errors import FatalError
 from tests.builders import LARGE, SMALL
 from tests.fakes.cuda import FakeGraphs
@@ -43,18 +44,19 @@ def model() -> FakeModel:
 
 
 def warmed(model: FakeModel, graphs: FakeGraphs, *buckets: Bucket) -> GraphedModel:
-    graphed = GraphedModel(model, graphs, preferred=(3,))
+    graphed = GraphedModel(model, graphs)
     graphed.warm_up(buckets)
+    for bucket in buckets:
+        graphed.prefer(bucket, 3)
     return graphed
 
 
-@given(st.integers(1, 1024), st.lists(st.integers(1, 1024), max_size=4))
-def test_sizes_rise_to_the_largest_and_at_most_double(largest: int, preferred: list[int]) -> None:
-    sizes = padded_sizes(largest, preferred)
+@given(st.integers(1, 1024))
+def test_sizes_rise_to_the_largest_and_at_most_double(largest: int) -> None:
+    sizes = padded_sizes(largest)
     assert sizes[0] == 1
     assert sizes[-1] == largest
     assert all(a < b <= 2 * a for a, b in itertools.pairwise(sizes))
-    assert {size for size in preferred if size <= largest} <= set(sizes)
 
 
 def test_every_shape_is_recorded_once_in_every_size(model: FakeModel, graphs: FakeGraphs) -> None:
@@ -92,15 +94,18 @@ def test_a_size_that_finds_no_memory_runs_without_and_the_others_keep_their_grap
     model: FakeModel, graphs: FakeGraphs, caplog: pytest.LogCaptureFixture
 ) -> None:
     graphs.broken = {4: torch.OutOfMemoryError("no room")}
+    graphed = GraphedModel(model, graphs)
     with caplog.at_level(logging.WARNING):
-        graphed = warmed(model, graphs, SMALL)
-    assert graphed.sizes == {SHAPE: (1, 2, 3)}
+        graphed.warm_up([SMALL])
+    assert graphed.sizes == {SHAPE: (1, 2)}
+    graphed.prefer(SMALL, 3)
+    assert graphed.sizes == {SHAPE: (1, 2)}, "no memory of a larger one to record it in"
     assert "no CUDA graph for 4 frames of 96x64" in caplog.text
     assert "no room" in caplog.text
     assert graphs.recoveries == 1
     assert levels_of(graphed.infer(frames(1, 2, 3, 4))) == [1, 2, 3, 4]
     assert graphs.replays == 0
-    assert levels_of(graphed.infer(frames(1, 2, 3))) == [1, 2, 3]
+    assert levels_of(graphed.infer(frames(1, 2))) == [1, 2]
     assert graphs.replays == 1
 
 
@@ -138,6 +143,24 @@ def test_two_calls_at_once_are_refused(model: FakeModel, graphs: FakeGraphs) -> 
     with pytest.raises(RuntimeError, match="two threads"):
         graphed.infer(frames(1))
     assert levels_of(graphed.infer(frames(2))) == [2]
+
+
+def test_the_sizes_at_which_the_batcher_ends_batches_are_recorded_for_them(
+    model: FakeModel, graphs: FakeGraphs
+) -> None:
+    graphed = GraphedModel(model, graphs)
+    graphed.warm_up([SMALL])
+    # From three on every frame costs the same: the smallest size whose double brings no more.
+    surface = {1: 1.0, 2: 1.0, 3: 1.0, 4: 4 / 3, 6: 2.0}
+    assert Table(surface).plateau() == 3
+    with_preferred(graphed, SMALL, surface)
+    assert graphed.sizes == {SHAPE: (1, 2, 3, 4)}
+    model.batch_sizes.clear()
+    assert levels_of(graphed.infer(frames(7, 8, 9))) == [7, 8, 9]
+    assert model.batch_sizes == [3], "not padded"
+    with_preferred(graphed, SMALL, {})
+    with_preferred(model, SMALL, surface)
+    assert graphs.captures == 4
 
 
 def test_without_a_gpu_there_are_no_graphs(model: FakeModel) -> None:
