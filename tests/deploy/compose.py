@@ -15,7 +15,7 @@ FILE = ROOT / "docker-compose.yml"
 OURS = ("topics", "worker", "worker-gpu", "producer", "cli")
 """The services that run our image."""
 
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(\w+)(?:(:?)-([^}]*))?\}")
 
 
 def env_file(path: Path) -> dict[str, str]:
@@ -25,10 +25,16 @@ def env_file(path: Path) -> dict[str, str]:
 
 
 def services(variables: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    """The services by name. Of variables that are not given, or empty, the default counts."""
+    """The services by name. Of variables that are not given the default counts, and with `:-` of
+    empty ones, too."""
     known = variables or {}
-    text = _VARIABLE.sub(lambda found: known.get(found[1]) or (found[2] or ""), FILE.read_text())
-    return yaml.safe_load(text)["services"]
+
+    def value(found: re.Match[str]) -> str:
+        name, colon, default = found.groups()
+        given = known.get(name)
+        return default or "" if given is None or (colon and not given) else given
+
+    return yaml.safe_load(_VARIABLE.sub(value, FILE.read_text()))["services"]
 
 
 def command_of(service: Mapping[str, Any]) -> list[str]:

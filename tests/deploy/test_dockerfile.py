@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.footage import STREAMS, draw_footage
-from tests.deploy.compose import ROOT, copied, services
+from tests.deploy.compose import ROOT, copied, env_file, services
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -47,13 +47,21 @@ def test_the_build_context_holds_what_is_copied_and_no_more() -> None:
     assert {rule[1:] for rule in rules if rule.startswith("!")} == set(SOURCES)
 
 
-def test_it_installs_the_projects_own_list() -> None:
+@pytest.mark.parametrize("extra", ["dali", "backends"])
+def test_it_installs_the_projects_own_list(extra: str) -> None:
     script = ROOT / "deploy" / "requirements.py"
     done = subprocess.run(
-        [sys.executable, script, "dali"], capture_output=True, text=True, timeout=300, check=True
+        [sys.executable, script, extra], capture_output=True, text=True, timeout=300, check=True
     )
     extras = PROJECT["project"]["optional-dependencies"]
-    assert done.stdout.splitlines() == [*PROJECT["project"]["dependencies"], *extras["dali"]]
+    assert done.stdout.splitlines() == [*PROJECT["project"]["dependencies"], *extras[extra]]
+
+
+def test_by_default_it_has_what_auto_chooses_among_on_a_cpu() -> None:
+    assert '\nARG EXTRAS="backends"\n' in DOCKERFILE.read_text()
+    assert env_file(ROOT / ".env")["FRAMELOOM_EXTRAS"] == "backends"
+    args = services({})["worker"]["build"]["args"]
+    assert args["EXTRAS"] == "backends"
 
 
 def test_the_headless_opencv_takes_the_pinned_version() -> None:
