@@ -34,11 +34,12 @@ async def kill_nine(
             stage.gate(again + GATE)
             await feeding.send(again + GATE + MOST_IN_BATCH)
             await feeding.settle()
+            before = oracle.answered
             async with stage.worker() as worker:
-                await oracle.until_more()
+                await oracle.until_more(than=before)
                 if killed_at is not None:
                     recovery_s = max(recovery_s, time.monotonic() - killed_at)
-                await oracle.until_more(WORK)
+                await oracle.until_more(WORK, than=before)
                 worker.send(signal.SIGKILL)
                 killed_at = time.monotonic()
                 assert await worker.ended() == -signal.SIGKILL
@@ -64,11 +65,13 @@ async def sigterm(rig: Rig, *, times: int) -> Verdict:
             # More than it has taken in by then, so that something is left for the next one.
             await feeding.send(GATE + MOST_IN_BATCH + stage.settings.flow.max_items)
             await feeding.settle()
+            assert await oracle.look()
+            before = oracle.answered
             async with stage.worker() as worker:
-                await oracle.until_more()
+                await oracle.until_more(than=before)
                 if told_at is not None:
                     recovery_s = max(recovery_s, time.monotonic() - told_at)
-                await oracle.until_more(WORK)
+                await oracle.until_more(WORK, than=before)
                 told_at = time.monotonic()
                 worker.send(signal.SIGTERM)
                 await worker.until_said("worker_state", state="draining")

@@ -178,9 +178,11 @@ class Oracle:
             await asyncio.sleep(LOOK_EVERY_S)
         return time.monotonic() - begun
 
-    async def until_more(self, count: int = 1) -> float:
-        """Until so many records more are answered than were at the last look."""
-        before = self.answered
+    async def until_more(self, count: int = 1, *, than: int | None = None) -> float:
+        """Until so many records more are answered than `than`; than at the last look without it. A
+        look may see everything that a worker at its gate will ever answer, and then the next one
+        sees nothing more."""
+        before = self.answered if than is None else than
         return await self.until(lambda: self.answered >= before + count, f"{count} answers more")
 
     async def until_all(self) -> float:
