@@ -10,7 +10,7 @@ from tests.rig.kafka import KafkaCluster
 from tests.scenario.catalogue import SCENARIOS, Scenario
 from tests.scenario.stage import Rig
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(1_800)]
 
 
 @pytest.mark.parametrize(
