@@ -153,8 +153,11 @@ class Parts:
             output=self._topics.output, dead_letter=self._topics.dead_letter,
             group=f"bench-{uuid.uuid4().hex}", frames=frames,
         )  # fmt: skip
+        settings = settings_of(order, self._route)
         settings = msgspec.structs.replace(
-            settings_of(order, self._route), device=self.rig.settings.device
+            settings,
+            device=self.rig.settings.device,
+            flow=msgspec.structs.replace(settings.flow, max_items=CREDITS),
         )
         span = Span(after=LEAD, frames=frames, enough=enough, broker=self._options.broker)
 

@@ -32,11 +32,12 @@ from schemas.errors import FatalError
 from schemas.settings import DeviceSettings, LimitSettings, RouteSettings, Settings
 from workers.lanes import Loaded, load_lanes
 
-CREDITS = 256
-"""Frames inside at once, as `flow.max_items` allows by default."""
+CREDITS = 64
+"""Frames inside at once, as `configs/cpu.yaml` allows."""
 POLL = 32
-LEAD = 64
-"""Answers before a span begins: by then every stage has had its first batches."""
+LEAD = 96
+"""Answers before a span begins, more than wait at once: of those that were there first, streams
+with short intervals leave first, and their pictures are not the mix's."""
 DEADLINE_S = 280.0
 _KINDS: dict[str, DecoderKind] = {"opencv": "opencv", "dali-cpu": "dali"}
 

@@ -29,6 +29,8 @@ from workers.worker import Worker
 
 LOOK_S = 0.02
 """Looking costs the process some 50 µs."""
+LOOK_IN_SPAN_S = 0.05
+"""Less often where rounds take seconds: what is counted and the clock are read together."""
 DEADLINE_S = 280.0
 
 
@@ -111,7 +113,8 @@ async def _span(running: asyncio.Future[int], worker: Worker, span: Span) -> Spe
     await _reach(running, worker, m.ANSWERED, max(1, span.after))
     meter = Meter(span.broker)
     answered, batches = worker.metrics.total(m.ANSWERED), worker.metrics.total(m.BATCHES)
-    await _reach(running, worker, m.ANSWERED, round(answered) + span.frames)
+    until = round(answered) + span.frames
+    await _reach(running, worker, m.ANSWERED, until, LOOK_IN_SPAN_S)
     spent = meter.spent(
         round(worker.metrics.total(m.ANSWERED) - answered),
         batches=round(worker.metrics.total(m.BATCHES) - batches),
@@ -126,18 +129,24 @@ def _batches(worker: Worker) -> str:
 
 
 async def _reach(
-    running: asyncio.Future[int], worker: Worker, metric: m.Metric, count: int
+    running: asyncio.Future[int],
+    worker: Worker,
+    metric: m.Metric,
+    count: int,
+    every_s: float = LOOK_S,
 ) -> None:
     def reached() -> bool:
         if worker.metrics.total(m.DEAD_LETTERED):
             raise ContenderError("the worker answered with dead letters")
         return worker.metrics.total(metric) >= count
 
-    await _until(running, reached)
+    await _until(running, reached, every_s)
 
 
-async def _until(running: asyncio.Future[int], happened: Callable[[], bool]) -> None:
+async def _until(
+    running: asyncio.Future[int], happened: Callable[[], bool], every_s: float = LOOK_S
+) -> None:
     while not happened():
         if running.done():
             raise ContenderError(f"the worker ended with {running.result()}")
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(every_s)
