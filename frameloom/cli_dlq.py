@@ -92,6 +92,12 @@ def show(
     wanted = parse_coordinates(coordinates)
     record = run(_fetch(settings_of(config, bootstrap).kafka, wanted))
     data = record.value or b""
+    if not read_dead_letter(record).reason:
+        err.print(
+            printable(f"{coordinates}: no dead letter: it has no fl-reason"),
+            markup=False,
+            soft_wrap=True,
+        )
     if value is not None:
         _save("--out", value, data)
     if picture is not None:

@@ -222,7 +222,8 @@ def _frame_of_keys(
     if encoding is None:
         raise _poison(
             Reason.UNSUPPORTED_ENCODING,
-            f"encoding {keys.encoding[:64]!r} is none of {', '.join(_ENCODINGS)}",
+            f"encoding {keys.encoding[:64]!r} is none of {', '.join(_ENCODINGS)}"
+            f"{_meant(keys.encoding)}",
         )
     claim = _claim(keys)
     data = memoryview(b"") if keys.data is None else keys.data
@@ -250,6 +251,13 @@ def _frame_of_keys(
     return msgspec.structs.replace(
         frame, sample_every=keys.sample_every, sample_fps=keys.sample_fps
     )
+
+
+def _meant(encoding: str) -> str:
+    """What producers write most often instead of ours."""
+    plain = encoding.lower()
+    plain = {"jpg": "jpeg", "tif": "tiff"}.get(plain, plain)
+    return f"; did you mean {plain}?" if plain in _ENCODINGS else ""
 
 
 def _frame_of_picture(record: RawRecord, data: memoryview, encoding: Encoding) -> FrameMessage:

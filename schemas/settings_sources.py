@@ -30,6 +30,7 @@ from schemas.settings_keys import Settings
 from schemas.settings_yaml import Path, dotted, read_yaml
 
 ENV_PREFIX = "FRAMELOOM__"
+_ALMOST = "FRAMELOOM_"
 SET_OPTION = "--set"
 _NULLS = frozenset({"", "~", "null"})
 
@@ -89,8 +90,16 @@ def draft_of_file(path: str | FilePath) -> Draft:
 
 
 def env_changes(env: Mapping[str, str]) -> Iterator[Change]:
-    """`FRAMELOOM__SECTION__KEY` variables, whole sections before their keys."""
+    """`FRAMELOOM__SECTION__KEY` variables, whole sections before their keys.
+
+    Raises:
+        ConfigError: one with a single underscore behind FRAMELOOM that else reads like ours. Names
+            without any `__` belong to others: Kubernetes makes FRAMELOOM_HTTP_PORT for a service.
+    """
     for name in sorted(env):
+        section, parts, rest = name.removeprefix(_ALMOST).partition("__")
+        if name.startswith(_ALMOST) and parts and section[:1].isalnum():
+            raise ConfigError(f"{name}: no setting, did you mean {ENV_PREFIX}{section}__{rest}?")
         if name.startswith(ENV_PREFIX):
             segments = name[len(ENV_PREFIX) :].lower().split("__")
             yield Change(tuple(segments), env[name], name)

@@ -19,6 +19,9 @@ from workers.downloads import Downloads
 from workers.logs import RecordLog
 from workers.tickets import Admitted, Answer, Segment, Settled, Ticket
 
+_LOGGED_DETAIL = 200
+"""Characters of a dead letter's detail in the log."""
+
 
 @dataclass(frozen=True, slots=True)
 class Books:
@@ -121,6 +124,7 @@ class Desk:
                     self._clock(),
                     reason=answer.verdict.value,
                     source=f"{at.topic}/{at.partition}/{at.offset}",
+                    detail=_detail(answer),
                 )
             if ticket.key is None:
                 self.ends.put(answer)
@@ -135,3 +139,9 @@ class Desk:
         self.settled += count
         self.last_progress_at = now
         self.progress.set()
+
+
+def _detail(letter: Answer) -> str:
+    """Its beginning, for a line of the log; the whole stands in the dead letter."""
+    found = next((value for name, value in letter.headers if name == "fl-detail"), b"")
+    return found.decode("utf-8", "replace")[:_LOGGED_DETAIL]

@@ -332,7 +332,9 @@ def test_what_a_producer_chose_makes_no_lines_of_its_own(
     topic = unique("dlq")
     send(broker, topic, Record(b"cam\nreason: none", b"value", (("trace", b"a\nkey: b"),)))
     assert main(["dlq", "show", f"{topic}/0/0", "-b", broker]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    assert "no dead letter" in shown.err
+    lines = shown.out.splitlines()
     assert r"key: cam\nreason: none" in lines
     assert r"header trace: a\nkey: b" in lines
 

@@ -316,6 +316,14 @@ def test_an_absent_version_is_the_first() -> None:
     assert read(as_json(v=...)) == read(as_json())
 
 
+@pytest.mark.parametrize(
+    ("encoding", "meant"), [("JPEG", "jpeg"), ("jpg", "jpeg"), ("JPG", "jpeg"), ("tif", "tiff")]
+)
+def test_an_encoding_under_another_name_is_told_its_own(encoding: str, meant: str) -> None:
+    assert refusal(packed(encoding=encoding)).detail.endswith(f"; did you mean {meant}?")
+    assert "mean" not in refusal(packed(encoding="jxl")).detail
+
+
 @pytest.mark.parametrize("encoding", ["jxl", "JPEG", "", "jpg", "x" * 5000])
 def test_an_unknown_encoding_is_named(encoding: str) -> None:
     error = refusal(packed(encoding=encoding))

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from pipeline import metrics as m
 from pipeline.item import Outcome
@@ -336,3 +337,14 @@ class DeliveryMachine(RuleBasedStateMachine):
 
 TestDeliveryMachine = DeliveryMachine.TestCase
 TestDeliveryMachine.settings = settings(max_examples=40, stateful_step_count=30)
+
+
+def test_the_log_says_of_a_dead_letter_what_is_wrong_with_it() -> None:
+    office = an_office()
+    with capture_logs() as lines:
+        office.delivery.take(P0, [a_record(0, value=b"no picture")])
+    (line,) = (line for line in lines if line["event"] == "dead_letter")
+    (letter,) = office.queue
+    assert line["reason"] == letter.verdict.value
+    assert line["detail"]
+    assert line["detail"] == dict(letter.headers)["fl-detail"].decode()

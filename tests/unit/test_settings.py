@@ -293,6 +293,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
             "FRAMELOOM__HTTP__PORT: http.port = 'x': expected `int`, got `str`",
         ),
         ("FRAMELOOM__HTTP__PORT", "[", "FRAMELOOM__HTTP__PORT:1: not YAML: "),
+        (
+            "FRAMELOOM_WINDOW__MAX_WAIT_MS",
+            "80",
+            "FRAMELOOM_WINDOW__MAX_WAIT_MS: no setting, did you mean FRAMELOOM__WINDOW__MAX_",
+        ),
         ("FRAMELOOM__", "1", "FRAMELOOM__: unknown key, known here: kafka, routes"),
         (
             "FRAMELOOM__ROUTES__7__CONF",
@@ -304,6 +309,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 )
 def test_a_bad_variable_is_named(name: str, value: str, message: str, tmp_path: Path) -> None:
     assert refusal(env={name: value}, at=tmp_path).startswith(message)
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    """Kubernetes makes such names for a service that is called frameloom-http."""
+    assert load(FRAMELOOM_HTTP_PORT="tcp://10.0.0.1:80", FRAMELOOM_MODEL="a.pt") == Settings()
 
 
 @pytest.mark.parametrize(
