@@ -19,7 +19,7 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from pipeline.segment import Sampler, Sampling, SegmentLimits
-from pipeline.segment_reader import PyAvReader, damaged, text_of
+from pipeline.segment_reader import PyAvReader, asks_too_much, damaged, text_of
 from schemas.errors import PoisonError, Reason
 from schemas.frame import Encoding, FrameMessage
 
@@ -83,8 +83,8 @@ class PyAvSegments:
                 hwaccel=hardware,
                 io_open=_open_nothing,
             )
-        except av.error.MemoryError:
-            raise
+        except av.error.MemoryError as error:
+            raise asks_too_much(error) from error
         except (av.error.FFmpegError, ValueError, OSError) as error:
             raise damaged(f"cannot be opened: {text_of(error)}") from error
 

@@ -26,6 +26,8 @@ from schemas.frame import Encoding, FrameMessage
 DEFAULT_INTERVAL_US = 40_000
 """Of a stream without time stamps that states no rate: 25 frames per second."""
 RGB_BYTES = 3
+PLENTY_BYTES = 256 * 1024 * 1024
+"""More than the tables of a record's worth of video, or one of its frames, take."""
 _SCANTY = 0.9
 """A Matroska file whose packets make up less of it than this, and that ends before it should, was
 damaged in between: its reader passes over what it cannot read without a word."""
@@ -146,8 +148,8 @@ class PyAvReader:
             self._decoded.extend(packet.decode())
         except av.error.EOFError:
             self._end()
-        except av.error.MemoryError:
-            raise
+        except av.error.MemoryError as error:
+            self._break(asks_too_much(error))
         except av.error.FFmpegError as error:
             self._break(self._decoding_fault(error))
 
@@ -221,6 +223,21 @@ def text_of(error: Exception) -> str:
 def damaged(what: str) -> PoisonError:
     """DECODE_FAILED of a segment that does `what`."""
     return PoisonError(Reason.DECODE_FAILED, f"the segment {what}", stage="segment")
+
+
+def asks_too_much(error: MemoryError) -> PoisonError:
+    """FFmpeg was refused memory. Where the process can still have more than an honest segment makes
+    it ask for at once, it is this segment that asked for the impossible.
+
+    Raises:
+        MemoryError: there is none for anybody: `error`.
+    """
+    try:
+        # Not touched, so it costs address space alone; as much is refused where limits are near.
+        bytearray(PLENTY_BYTES)
+    except MemoryError:
+        raise error from None
+    return damaged("has a field that asks for more memory than there can be")
 
 
 def too_long(what: str) -> PoisonError:

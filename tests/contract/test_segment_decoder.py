@@ -10,6 +10,7 @@ import torch
 
 from pipeline.decode_segment import PyAvSegments
 from pipeline.segment import Sampling, SegmentLimits
+from pipeline.segment_reader import asks_too_much
 from schemas.errors import Reason
 from schemas.frame import SEGMENT_ENCODINGS
 from tests.builders_video import a_segment, a_sound
@@ -147,6 +148,29 @@ def test_no_frames_at_all() -> None:
     found = read(a_segment("mkv", 0), "mkv")
     assert found.frames == []
     assert found.error is not None
+
+
+def test_a_box_that_asks_for_more_memory_than_there_can_be() -> None:
+    # Found by the fuzzer: a table of 0x7fffffff entries, in place of which FFmpeg reports ENOMEM.
+    table = b"\1\0\0\0" + struct.pack(">II", 0x7FFF_FFFF, 0x7FFF_FFFF)
+    data = a_segment("mp4", 2)
+    start = struct.unpack(">I", data[:4])[0]
+    hostile = data[:start] + struct.pack(">I4s", 8 + len(table), b"iinf") + table + data[start:]
+    found = read(hostile)
+    assert found.error is not None
+    assert (found.error.code, found.frames) == (Reason.DECODE_FAILED, [])
+    assert "memory" in found.error.detail
+
+
+def test_a_shortage_of_the_machines_own_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: int) -> bytearray:
+        raise MemoryError
+
+    monkeypatch.setattr("pipeline.segment_reader.bytearray", refused, raising=False)
+    error = MemoryError("from FFmpeg")
+    with pytest.raises(MemoryError) as raised:
+        asks_too_much(error)
+    assert raised.value is error
 
 
 def test_a_codec_off_the_list() -> None:
