@@ -63,16 +63,22 @@ class Room:
         slots: batches on the device at once.
         frame_bytes: of one frame in one slot.
         slot_bytes: what earlier buckets need in one slot.
+        beside_frame_bytes: of one frame, once per shape and in no slot: a graph's input, what a
+            decoder gave last.
+        beside_bytes: what earlier buckets need so.
     """
 
     budget_bytes: int
     slots: int
     frame_bytes: int
     slot_bytes: int = 0
+    beside_frame_bytes: int = 0
+    beside_bytes: int = 0
 
     def buffers(self, n: int) -> int:
-        """Bytes of all slots for batches of `n`."""
-        return self.slots * max(self.slot_bytes, n * self.frame_bytes)
+        """Bytes of all slots for batches of `n`, and of what stands beside them."""
+        beside = self.beside_bytes + n * self.beside_frame_bytes
+        return self.slots * max(self.slot_bytes, n * self.frame_bytes) + beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class BucketPlan:
     Attributes:
         max_batch: frames in its largest batch.
         limited_by: why not more.
-        buffers_bytes: of all slots.
+        buffers_bytes: of all slots, and of what stands beside them.
         workspace_bytes: while the model runs: measured, or extended from smaller batches.
     """
 
@@ -208,7 +214,7 @@ class BucketSearch:
         room = self._room
         lower = "max_batch (or set it to auto), " if n > 1 else "its height and width, "
         return PlanError(
-            f"{self._where}: no memory for batches of {n}: {room.slots} slots take "
+            f"{self._where}: no memory for batches of {n}: the buffers of {room.slots} slots take "
             f"{room.buffers(n) // MIB} MiB and the model {self._workspace(n) // MIB} MiB beside "
             f"its weights; there are {room.budget_bytes // MIB} MiB (device.memory_fraction of "
             f"what is free). Lower {lower}device.slots or the number of routes, or take a smaller "

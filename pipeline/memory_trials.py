@@ -42,6 +42,7 @@ class MemoryPlanner:
         fraction: of what is free now may be taken, above 0 to 1.
         slots: batches on the device at once.
         stopping: once it says yes, sizes that `auto` would look at are left out.
+        copies: of a shape's largest batch of frames, that are held beside the slots.
     """
 
     def __init__(
@@ -50,12 +51,15 @@ class MemoryPlanner:
         fraction: float,
         slots: int,
         stopping: Callable[[], bool] = lambda: False,
+        copies: int = 0,
     ) -> None:
         self._memory = memory
         self._fraction = fraction
         self._slots = slots
         self._stopping = stopping
         self._slot_bytes = 0
+        self._copies = copies
+        self._beside_bytes = 0
 
     def plan(
         self, route: str, wishes: Sequence[Wish], run: Run, classes: int
@@ -85,7 +89,8 @@ class MemoryPlanner:
         # What earlier buckets left behind (workspaces that libraries keep) is no longer free; their
         # slots' buffers are only planned so far.
         budget = int(self._memory.free_bytes() * self._fraction)
-        room = Room(budget, self._slots, each, self._slot_bytes)
+        beside = self._copies * bucket.height * bucket.width * 3
+        room = Room(budget, self._slots, each, self._slot_bytes, beside, self._beside_bytes)
         try_ = self._try(bucket, run, auto=wish.auto)
         search = BucketSearch(f"routes.{route}.buckets.{bucket.name}", room, try_)
         if not wish.auto:
@@ -95,6 +100,7 @@ class MemoryPlanner:
         else:
             plan = search.largest(bucket.max_batch)
         self._slot_bytes = max(self._slot_bytes, plan.max_batch * each)
+        self._beside_bytes += plan.max_batch * beside
         return plan
 
     def _try(self, bucket: Bucket, run: Run, *, auto: bool) -> Try:

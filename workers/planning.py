@@ -27,7 +27,7 @@ from pipeline.memory_trials import MemoryPlanner, Wish, planned
 from pipeline.model_cache import CacheError, ModelCache, default_folder, key_of
 from pipeline.ports import Model
 from schemas.errors import ConfigError
-from schemas.settings import RouteSettings, Settings
+from schemas.settings import DeviceSettings, RouteSettings, Settings
 from workers.assembly import bucket_table
 from workers.logs import Log
 
@@ -121,8 +121,9 @@ class Planning:
         if self._planner is None:
             device = self._settings.device
             self._planner = MemoryPlanner(
-                self._of(model), device.memory_fraction, device.slots, self._stopping
-            )
+                self._of(model), device.memory_fraction, device.slots, self._stopping,
+                copies_beside(device, model.device.type),
+            )  # fmt: skip
         return self._planner
 
     def _kept(
@@ -165,6 +166,18 @@ class Planning:
             "threads": self._settings.device.model_threads, "versions": library_versions(),
         }  # fmt: skip
         return f"plan-{key_of(parts)}"
+
+
+def copies_beside(device: DeviceSettings, kind: str) -> int:
+    """How often a shape's largest batch of frames is on the device and in no slot: as the input of
+    CUDA graphs (all sizes share it), and as what DALI's pipeline decoded last.
+
+    Args:
+        kind: of device, `cpu` or `cuda`.
+    """
+    if kind != "cuda":
+        return 0
+    return device.cuda_graphs + (device.decoder in ("auto", "dali"))
 
 
 def provisional(route: RouteSettings) -> tuple[Bucket, ...]:

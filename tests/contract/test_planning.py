@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from pipeline.bucket import Bucket
-from pipeline.memory_plan import PlanError
+from pipeline.memory_plan import PlanError, frame_bytes
+from pipeline.memory_trials import MemoryPlanner, Wish
 from schemas.errors import ConfigError
 from schemas.settings import DeviceSettings, RouteSettings, Settings, load_settings
 from tests.fakes.lane import FakeModel
 from workers.logs import get_log
-from workers.planning import Planning, provisional
+from workers.planning import Planning, copies_beside, provisional
 
 T = TypeVar("T")
 MIB = 1024 * 1024
@@ -118,3 +119,30 @@ def test_auto_asks_of_an_exported_file_what_it_says_itself(tmp_path: Path) -> No
     file = msgspec.structs.replace(route, model="some.onnx")
     assert isinstance(file, RouteSettings)
     assert [b.max_batch for b in provisional(file)] == [1]
+
+
+def test_on_a_gpu_graphs_and_dali_hold_frames_beside_the_slots() -> None:
+    device = DeviceSettings()
+    assert copies_beside(device, "cuda") == 2
+    assert copies_beside(msgspec.structs.replace(device, cuda_graphs=False), "cuda") == 1
+    assert (
+        copies_beside(msgspec.structs.replace(device, cuda_graphs=False, decoder="opencv"), "cuda")
+        == 0
+    )
+    assert copies_beside(device, "cpu") == 0
+
+
+def test_every_shape_has_its_own_frames_beside_the_slots() -> None:
+    memory = FakeMemory(10**12, FakeModel())
+    planner = MemoryPlanner(memory, 1.0, 2, copies=2)
+    wishes = [Wish(Bucket(name, 1, side, side, 4), auto=False) for name, side in SIDES]
+    plans = planner.plan("r", wishes, lambda shape, n: 1.0, 1)
+    (_, small), (_, large) = SIDES
+    each = frame_bytes(small, small, 1)
+    assert plans["a"].buffers_bytes == 2 * 4 * each + 2 * 4 * small * small * 3
+    each = frame_bytes(large, large, 1)
+    both = small * small * 3 + large * large * 3
+    assert plans["b"].buffers_bytes == 2 * 4 * each + 2 * 4 * both
+
+
+SIDES = (("a", 32), ("b", 64))
