@@ -52,10 +52,10 @@ def test_what_stands_beside_the_slots_counts_once() -> None:
     """The input of CUDA graphs, and what DALI decoded last; those of earlier shapes stay."""
     whole = Room(10**9, 3, 100, beside_frame_bytes=60, beside_bytes=7_000)
     assert search(Device(), whole).asked(16).buffers_bytes == 3 * 16 * 100 + 16 * 60 + 7_000
-    need = 3 * 4 * 100 + 4 * 60 + (5_000 + 4 * 1_000)
-    assert search(Device(), Room(need, 3, 100, beside_frame_bytes=60)).asked(4).max_batch == 4
-    with pytest.raises(PlanError, match="batches of 4"):
-        search(Device(), Room(need - 1, 3, 100, beside_frame_bytes=60)).asked(4)
+    need = 3 * 16 * 100 + 16 * 60 + (5_000 + 16 * 1_000)
+    assert search(Device(), Room(need, 3, 100, beside_frame_bytes=60)).asked(16).max_batch == 16
+    with pytest.raises(PlanError, match="batches of 16"):
+        search(Device(), Room(need - 1, 3, 100, beside_frame_bytes=60)).asked(16)
 
 
 def test_what_has_no_room_is_refused_by_name_and_never_run() -> None:
