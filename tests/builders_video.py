@@ -82,8 +82,8 @@ def a_sound(encoding: str = "mp4") -> bytes:
 
 
 def an_h264_video(path: Path, *, frames: int, fps: int, key_every: int) -> Path:
-    """Frames of rising grey, H.264, with a key frame every so many and others out of order
-    between them."""
+    """Frames of grey that rises and begins anew every 79, H.264, with a key frame every so many and
+    others out of order between them."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=fps)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
@@ -91,7 +91,7 @@ def an_h264_video(path: Path, *, frames: int, fps: int, key_every: int) -> Path:
         stream.options = {"preset": "ultrafast", "bf": "2", "x264-params": "scenecut=0"}
         for i in range(frames):
             frame = av.VideoFrame.from_ndarray(
-                np.full((48, 64, 3), 20 + 3 * i, np.uint8), format="bgr24"
+                np.full((48, 64, 3), 20 + 3 * i % 236, np.uint8), format="bgr24"
             )
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
