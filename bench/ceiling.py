@@ -36,7 +36,7 @@ import msgspec
 import torch
 
 from bench.ceiling_report import PARTS, document
-from bench.contender import Meter, Order, Spent
+from bench.contender import Meter, Order, ShortRoundError, Spent
 from bench.cpu_rig import CREDITS, LEAD, POLL, Rig, items_of, rig_settings
 from bench.kafka_load import Load, Topics, filled
 from bench.mixed_streams import mixed_loads
@@ -109,7 +109,17 @@ class Parts:
         }
 
     def round(self, part: str) -> Spent:
-        """One turn of a part."""
+        """One turn of a part.
+
+        Raises:
+            ShortRoundError: it was over before it could be measured.
+        """
+        spent = self._turn(part)
+        if not spent.frames:
+            raise ShortRoundError(part)
+        return spent
+
+    def _turn(self, part: str) -> Spent:
         match part:
             case "ingest":
                 # Nothing is slow here: nearly all of the topic is measured.

@@ -20,7 +20,7 @@ from typing import IO
 import msgspec
 import psutil
 
-from schemas.errors import FrameloomError
+from schemas.errors import ConfigError, FrameloomError
 
 ROUND_S = 300.0
 """Longest time of one round."""
@@ -28,6 +28,17 @@ ROUND_S = 300.0
 
 class ContenderError(FrameloomError):
     """A contender ended, or did not finish its round."""
+
+
+class ShortRoundError(ConfigError):
+    """Nothing was left to measure between a round's two edges: it needs more frames.
+
+    Args:
+        name: whose round it was.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: the round was over before it could be measured; raise --frames")
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +67,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """What a round took until the last answer was acknowledged.
 
     Attributes:
-        frames: answered.
+        frames: answered; 0 where the round was over before it could be measured.
         cpu_s: processor time of the whole process, all threads, from when it joins the group:
             clients fetch ahead of the first poll.
         wall_s: by the clock, from when it has its partitions.
@@ -194,13 +205,17 @@ class Contender:
 
         Raises:
             ContenderError: it ended or takes too long; with the end of its log.
+            ShortRoundError: it answered everything before it could be measured.
         """
         process = self._process
         if process is None or process.stdin is None:
             raise ContenderError(f"{self.name} does not run")
         process.stdin.write(msgspec.json.encode(order) + b"\n")
         await process.stdin.drain()
-        return msgspec.json.decode(await self._line(), type=Spent)
+        spent = msgspec.json.decode(await self._line(), type=Spent)
+        if not spent.frames:
+            raise ShortRoundError(self.name)
+        return spent
 
     async def _line(self) -> bytes:
         process = self._process

@@ -148,7 +148,7 @@ def document(
 
 
 async def bare_side(order: Order) -> Spent:
-    """Poll, answer, wait, commit."""
+    """Poll, answer, wait, commit. 0 frames where one poll brought what was to be measured."""
     kafka = kafka_settings(order.bootstrap, order.group)
     consumer, producer = make_consumer(kafka), make_producer(kafka)
     await start_client(consumer, kafka)
@@ -181,10 +181,11 @@ async def worker_side(order: Order) -> Spent:
     from bench.worker_round import Span, settings_of, worker_round  # noqa: PLC0415
     from workers.lanes import Loaded  # noqa: PLC0415
 
+    span = Span(after=order.edge, frames=order.frames - 2 * order.edge)
     return await worker_round(
         settings_of(order, RouteSettings()),
         lambda _: Loaded({"default": noop_lane()}, "cpu"),
-        Span(after=order.edge, frames=order.frames - 2 * order.edge),
+        span if order.edge else order.frames,
     )
 
 

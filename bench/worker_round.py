@@ -38,9 +38,13 @@ DEADLINE_S = 280.0
 class Span:
     """The part of a round that is measured: what comes before and after it is not.
 
+    It begins when the first look finds so many answers, and ends when one finds `after + frames`:
+    both are counts of the whole round, so nothing is waited for that is not there. Answers come
+    several at once, and what came between a count and the look is not measured.
+
     Attributes:
         after: answers before it begins.
-        frames: answers in it, at least: it begins and ends with an answer.
+        frames: answers in it, about.
         enough: called at its end, before the worker drains.
         broker: process id, whose processor time is measured beside.
     """
@@ -74,6 +78,9 @@ async def worker_round(
     Args:
         frames: measured from the joining of the group on; or a span of answers.
 
+    Returns:
+        What the measured frames took; 0 frames where a span was over before it could begin.
+
     Raises:
         ContenderError: it ended before, answered with dead letters, or took too long.
     """
@@ -90,9 +97,11 @@ async def worker_round(
         try:
             async with asyncio.timeout(DEADLINE_S):
                 if isinstance(frames, Span):
-                    spent = await _span(running, worker, frames)
+                    spent = await span_of(running, worker.metrics, frames)
                 else:
                     spent = await _whole(running, worker, frames)
+        except TimeoutError:
+            raise ContenderError(f"the worker took more than {DEADLINE_S:g} s") from None
         finally:
             worker.request_stop()
             await running
@@ -105,19 +114,23 @@ async def _whole(running: asyncio.Future[int], worker: Worker, frames: int) -> S
     meter = Meter()
     await _until(running, lambda: bool(worker.assigned))
     meter.first()
-    await _reach(running, worker, m.ANSWERED, frames)
+    await _reach(running, worker.metrics, m.ANSWERED, frames)
     return meter.spent(frames, _batches(worker))
 
 
-async def _span(running: asyncio.Future[int], worker: Worker, span: Span) -> Spent:
-    await _reach(running, worker, m.ANSWERED, max(1, span.after))
+async def span_of(running: asyncio.Future[int], metrics: m.Metrics, span: Span) -> Spent:
+    """What a span took; 0 frames where the worker had answered all of it at the first look.
+
+    Raises:
+        ContenderError: the worker ended before, or answered with dead letters.
+    """
+    await _reach(running, metrics, m.ANSWERED, max(1, span.after))
     meter = Meter(span.broker)
-    answered, batches = worker.metrics.total(m.ANSWERED), worker.metrics.total(m.BATCHES)
-    until = round(answered) + span.frames
-    await _reach(running, worker, m.ANSWERED, until, LOOK_IN_SPAN_S)
+    answered, batches = metrics.total(m.ANSWERED), metrics.total(m.BATCHES)
+    await _reach(running, metrics, m.ANSWERED, span.after + span.frames, LOOK_IN_SPAN_S)
     spent = meter.spent(
-        round(worker.metrics.total(m.ANSWERED) - answered),
-        batches=round(worker.metrics.total(m.BATCHES) - batches),
+        round(metrics.total(m.ANSWERED) - answered),
+        batches=round(metrics.total(m.BATCHES) - batches),
     )
     span.enough()
     return spent
@@ -130,15 +143,15 @@ def _batches(worker: Worker) -> str:
 
 async def _reach(
     running: asyncio.Future[int],
-    worker: Worker,
+    metrics: m.Metrics,
     metric: m.Metric,
     count: int,
     every_s: float = LOOK_S,
 ) -> None:
     def reached() -> bool:
-        if worker.metrics.total(m.DEAD_LETTERED):
+        if metrics.total(m.DEAD_LETTERED):
             raise ContenderError("the worker answered with dead letters")
-        return worker.metrics.total(metric) >= count
+        return metrics.total(metric) >= count
 
     await _until(running, reached, every_s)
 
