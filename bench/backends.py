@@ -31,6 +31,7 @@ from bench.average_precision import Precision as AveragePrecision
 from bench.backends_plot import plot
 from bench.parity import DEMO_WEIGHTS, compare
 from bench.random_weights import write_random_yolov8
+from bench.report import check_files
 from bench.scenes import HELD_OUT, Scene, Truth
 from pipeline.backend_files import Loading
 from pipeline.bucket import Bucket
@@ -259,6 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scenes", type=int, default=16, help="of each shape")
     parser.add_argument("--out", type=Path, default=Path("out/backends"), help="JSON and PNG")
     asked = parser.parse_args(arguments)
+    json_file, plot_file = asked.out / "backends.json", asked.out / "backends.png"
+    check_files(json_file, plot_file, option="--out")
     good, results = True, dict[str, Any]()
     sets = {bucket: shots(bucket, asked.scenes) for bucket in BUCKETS}
     with tempfile.TemporaryDirectory() as folder:
@@ -283,10 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = {"cores": len(os.sched_getaffinity(0)), "processor": processor(),
                "versions": library_versions()}  # fmt: skip
     document = {"machine": machine, "models": results}
-    asked.out.mkdir(parents=True, exist_ok=True)
-    (asked.out / "backends.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    plot(results, asked.out / "backends.png")
-    print(f"\n{asked.out / 'backends.json'}, {asked.out / 'backends.png'}")
+    json_file.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    plot(results, plot_file)
+    print(f"\n{json_file}, {plot_file}")
     return 0 if good else 1
 
 

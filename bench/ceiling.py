@@ -41,7 +41,7 @@ from bench.cpu_rig import CREDITS, LEAD, POLL, Rig, items_of, rig_settings
 from bench.kafka_load import Load, Topics, filled
 from bench.mixed_streams import mixed_loads
 from bench.noop_lane import noop_lane
-from bench.report import Document, machine, plan_of, show, write
+from bench.report import Document, check_files, machine, plan_of, show, write
 from bench.switched_lane import Switch, switched
 from bench.worker_round import Span, settings_of, worker_round
 from pipeline.item import Item
@@ -232,6 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args(arguments)
+    check_files(asked.json, asked.plot)
     options = Options(
         asked.bootstrap, asked.broker, asked.frames, asked.repeats, asked.backend,
         asked.decode_threads, asked.model_threads, asked.max_batch,

@@ -21,7 +21,7 @@ import torch
 
 from bench.decoders import BATCH, Timing
 from bench.frame_item import frame_item
-from bench.report import Bars, Cell, Document, machine, plan_of, show, write
+from bench.report import Bars, Cell, Document, check_files, machine, plan_of, show, write
 from bench.scenes import HELD_OUT, Scene
 from pipeline.bucket import Bucket, BucketTable
 from pipeline.decode_opencv import OpenCvDecoder
@@ -145,6 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args(arguments)
+    check_files(asked.json, asked.plot)
     options = Options(asked.rounds, asked.threads, tuple(asked.formats), tuple(asked.widths))
     found = measure(options)
     show(found)

@@ -21,7 +21,18 @@ from pathlib import Path
 from bench.contender import Contender, Order, Spent
 from bench.kafka_load import Topics, filled
 from bench.overhead import loads
-from bench.report import Bars, Cell, Document, machine, median, plan_of, show, spread, write
+from bench.report import (
+    Bars,
+    Cell,
+    Document,
+    check_files,
+    machine,
+    median,
+    plan_of,
+    show,
+    spread,
+    write,
+)
 
 WORKER = ["-m", "bench.overhead", "--side", "worker"]
 
@@ -137,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args(arguments)
+    check_files(asked.json, asked.plot)
     options = Options(
         asked.bootstrap, asked.frames, asked.repeats, asked.kib, tuple(asked.processes)
     )

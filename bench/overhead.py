@@ -26,7 +26,19 @@ import numpy as np
 
 from bench.contender import Contender, Meter, Order, Spent, serve
 from bench.kafka_load import Load, filled, kafka_settings
-from bench.report import Bars, Cell, Document, Goal, machine, median, plan_of, show, spread, write
+from bench.report import (
+    Bars,
+    Cell,
+    Document,
+    Goal,
+    check_files,
+    machine,
+    median,
+    plan_of,
+    show,
+    spread,
+    write,
+)
 from schemas.codec import write_frame
 from schemas.frame import Encoding, FrameMessage
 from schemas.settings import RouteSettings
@@ -203,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.side:
         serve(lambda: worker_side if asked.side == "worker" else bare_side)
         return 0
+    check_files(asked.json, asked.plot)
     options = Options(asked.bootstrap, asked.frames, asked.repeats, tuple(asked.sizes))
     found = asyncio.run(measure(options))
     show(found)

@@ -25,7 +25,19 @@ from bench.contender import Contender, Order, Side, Spent, serve
 from bench.kafka_load import Topics, filled, kafka_settings
 from bench.mixed_streams import mixed_loads
 from bench.peer_loops import PeerAnswer
-from bench.report import Bars, Cell, Document, Goal, machine, median, plan_of, show, spread, write
+from bench.report import (
+    Bars,
+    Cell,
+    Document,
+    Goal,
+    check_files,
+    machine,
+    median,
+    plan_of,
+    show,
+    spread,
+    write,
+)
 from bench.same_boxes import Frames, agree
 from schemas.codec import read_result
 from schemas.settings import Backend, BucketSettings, RouteSettings
@@ -197,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.side:
         serve(lambda: _side(asked.side, asked.weights, asked.backend))
         return 0
+    check_files(asked.json, asked.plot)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     options = Options(asked.bootstrap, asked.frames, asked.repeats, asked.weights, asked.backend)
     found = asyncio.run(measure(options))

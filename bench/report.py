@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import statistics
@@ -12,7 +13,16 @@ from typing import Any
 
 import msgspec
 
+from schemas.errors import ConfigError
+
 Cell = str | int | float | bool | None
+
+PLOTS = (".png", ".svg", ".pdf")
+"""How the names of plots end."""
+MOST_OF_A_PART = 1.05
+"""Repeats on a quiet machine differ by less."""
+WIDTH = 80
+"""Columns of a terminal."""
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,15 +33,26 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
         value: measured.
         goal: to be reached.
         at_most: whether the goal is a ceiling; else it is a floor.
+        part: whether the figure is one thing over what contains it, so that no measurement that is
+            worth anything finds more than 1.
     """
 
     name: str
     value: float
     goal: float
     at_most: bool = False
+    part: bool = False
+
+    @property
+    def doubtful(self) -> bool:
+        """More than can be, noise allowed for: the rounds were too short, or others had the
+        machine."""
+        return self.part and self.value > MOST_OF_A_PART
 
     @property
     def met(self) -> bool:
+        if self.doubtful:
+            return False
         return self.value <= self.goal if self.at_most else self.value >= self.goal
 
 
@@ -84,7 +105,9 @@ def machine() -> dict[str, Cell]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """The least and the most of several repeats, for a table."""
+    """The least and the most of several repeats, for a table; nothing of a single one."""
+    if len(values) < 2:
+        return ""
     return f"{min(values):.3g} to {max(values):.3g}"
 
 
@@ -94,19 +117,56 @@ def median(values: Sequence[float]) -> float:
 
 
 def show(document: Document) -> None:
-    """The table and the goals on standard output."""
-    rows = document.rows
+    """The table and the goals on standard output. A table that is wider than a terminal comes in
+    several parts, one below the other, each with the rows' names."""
     print(f"{document.bench} on {document.machine['processor']} × {document.machine['cores']}")
-    if rows:
-        names = list(rows[0])
-        cells = [names, *([_text(row[name]) for name in names] for row in rows)]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-        for line in cells:
-            print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+    if document.rows:
+        parts = table_parts(document.rows)
+        print("\n\n".join(parts), end="\n\n" if len(parts) > 1 else "\n")
     for goal in document.goals:
         relation = "≤" if goal.at_most else "≥"
-        verdict = "met" if goal.met else "MISSED"
+        verdict = "DOUBT" if goal.doubtful else "met" if goal.met else "MISSED"
         print(f"{verdict:>6}  {goal.name}: {goal.value:.3g} (goal {relation} {goal.goal:g})")
+    if any(goal.doubtful for goal in document.goals):
+        print(
+            "warning: what is in doubt cannot be more than 1, and does not count as met: the\n"
+            "rounds were too short (raise --frames or --repeats), or the machine was busy."
+        )
+
+
+def table_parts(rows: Sequence[Mapping[str, Cell]], width: int = WIDTH) -> list[str]:
+    """A table, split between its columns where it is wider than a terminal. The first column, the
+    rows' names, begins every part, and a spread stays beside its figure. Columns without a single
+    entry are left out.
+    """
+    first, *others = [_column(name, rows) for name in rows[0]]
+    parts = [[first]]
+    for group in _groups([column for column in others if any(column[1:])]):
+        taken = sum(len(column[0]) + 2 for column in (*parts[-1], *group)) - 2
+        if taken > width and len(parts[-1]) > 1:
+            parts.append([first])
+        parts[-1] += group
+    return ["\n".join("  ".join(line).rstrip() for line in zip(*p, strict=True)) for p in parts]
+
+
+def _column(name: str, rows: Sequence[Mapping[str, Cell]]) -> list[str]:
+    """Heading and entries, all of one length; empty ones where there is no entry at all."""
+    cells = [_text(row[name]) for row in rows]
+    if not any(cells):
+        return [name, *cells]
+    wide = max(map(len, (name, *cells)))
+    leads = name == next(iter(rows[0]))
+    return [cell.ljust(wide) if leads else cell.rjust(wide) for cell in (name, *cells)]
+
+
+def _groups(columns: Sequence[list[str]]) -> list[list[list[str]]]:
+    groups: list[list[list[str]]] = []
+    for column in columns:
+        if groups and column[0].strip().endswith("from-to"):
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    return groups
 
 
 def write(document: Document, json: Path | None, plot: Path | None) -> None:
@@ -118,6 +178,37 @@ def write(document: Document, json: Path | None, plot: Path | None) -> None:
     if plot is not None:
         plot.parent.mkdir(parents=True, exist_ok=True)
         draw(document.bars, plot)
+
+
+def check_files(json: Path | None, plot: Path | None, option: str = "") -> None:
+    """Refuse, before anything is measured, what could not be written afterwards. Folders are made.
+
+    Args:
+        option: that named both; else they are those of `--json` and `--plot`.
+
+    Raises:
+        ConfigError: a file cannot be written, or a plot's name ends as no plot's does.
+    """
+    for file, named in ((json, option or "--json"), (plot, option or "--plot")):
+        if file is None:
+            continue
+        try:
+            _try_writing(file)
+        except OSError as error:
+            raise ConfigError(f"{named} {file}: cannot be written: {error.strerror}") from error
+    if plot is not None and plot.suffix.lower() not in PLOTS:
+        raise ConfigError(f"{option or '--plot'} {plot}: its name ends with {' or '.join(PLOTS)}")
+
+
+def _try_writing(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not file.exists():
+        file.touch()
+        file.unlink()
+    elif not os.access(file, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def draw(bars: Bars, file: Path) -> None:

@@ -23,7 +23,18 @@ import msgspec
 
 from bench.cpu_rig import EngineRun, Rig, items_of, rig_settings
 from bench.mixed_streams import mixed_loads
-from bench.report import Bars, Cell, Document, machine, median, plan_of, show, spread, write
+from bench.report import (
+    Bars,
+    Cell,
+    Document,
+    check_files,
+    machine,
+    median,
+    plan_of,
+    show,
+    spread,
+    write,
+)
 from pipeline.item import Item
 from schemas.settings import DEFAULT_BUCKETS, Backend, BucketSettings, DeviceSettings, RouteSettings
 
@@ -137,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args(arguments)
+    check_files(asked.json, asked.plot)
     found = measure(Options(asked.frames, asked.repeats, asked.backend, asked.max_batch))
     show(found)
     write(found, asked.json, asked.plot)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,8 @@ import typer
 
 from frameloom import cli_bench_surface
 from frameloom.console import rest_idle_threads, sigterm_interrupts
+from schemas.errors import ConfigError
+from schemas.settings import Backend
 
 app = typer.Typer(
     help="Measure this machine: ratios in one run, JSON and plots.", no_args_is_help=True
@@ -32,13 +35,21 @@ JsonFile = Annotated[Path | None, typer.Option("--json", metavar="F", help="Writ
 PlotFile = Annotated[Path | None, typer.Option("--plot", metavar="F", help="Write a plot (PNG).")]
 Frames = Annotated[int, typer.Option(min=8, help="Frames in a round.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Rounds of each side, in turn.")]
-BackendOption = Annotated[
-    str, typer.Option(metavar="B", help="auto, torch, onnx, openvino or tensorrt.")
-]
+BackendOption = Annotated[Backend, typer.Option(help="What runs the model.")]
 MaxBatch = Annotated[
     int, typer.Option(min=1, metavar="N", help="Largest batch of every bucket, as in cpu.yaml.")
 ]
 Main = Callable[[list[str]], int]
+
+
+class PictureFormat(StrEnum):
+    """What `bench decode` decodes."""
+
+    JPEG = "jpeg"
+    PNG = "png"
+    WEBP = "webp"
+    BMP = "bmp"
+    TIFF = "tiff"
 
 
 @app.command()
@@ -47,7 +58,7 @@ def ceiling(
     bootstrap: BrokerOption = None,
     frames: Frames = 256,
     repeats: Repeats = 3,
-    backend: BackendOption = "auto",
+    backend: BackendOption = Backend.AUTO,
     decode_threads: Annotated[int, typer.Option(min=0, help="0: the worker's choice.")] = 0,
     model_threads: Annotated[int, typer.Option(min=0, help="0: the worker's choice.")] = 0,
     max_batch: MaxBatch = 4,
@@ -55,6 +66,7 @@ def ceiling(
     plot: PlotFile = None,
 ) -> None:
     """Ingest, decode and model apart; the engine from memory against Kafka end to end."""
+    files = _files(json, plot)
     rest_idle_threads()
     from bench.ceiling import main
 
@@ -63,7 +75,7 @@ def ceiling(
     arguments += ["--max-batch", str(max_batch)]
     with _broker(bootstrap) as broker:
         arguments += [] if broker.pid is None else ["--broker", str(broker.pid)]
-        _end(main, [*arguments, "--bootstrap", broker.address], json, plot)
+        raise typer.Exit(main([*arguments, "--bootstrap", broker.address, *files]))
 
 
 @app.command()
@@ -71,7 +83,7 @@ def overlap(
     *,
     frames: Frames = 86,
     repeats: Repeats = 3,
-    backend: BackendOption = "auto",
+    backend: BackendOption = Backend.AUTO,
     scripted_only: Annotated[
         bool, typer.Option(help="Stages that only wait: the engine's own doing.")
     ] = False,
@@ -91,7 +103,7 @@ def shapes(
     *,
     frames: Frames = 129,
     repeats: Repeats = 3,
-    backend: BackendOption = "auto",
+    backend: BackendOption = Backend.AUTO,
     max_batch: MaxBatch = 4,
     json: JsonFile = None,
     plot: PlotFile = None,
@@ -151,7 +163,7 @@ def decode(
     rounds: Annotated[int, typer.Option(min=1, help="Of each decoder, in turn.")] = 4,
     threads: Annotated[int, typer.Option(min=1, help="Of each decoder.")] = 1,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="jpeg, png, ...; may be repeated.")
+        list[PictureFormat] | None, typer.Option("--format", help="May be repeated; else all.")
     ] = None,
     json: JsonFile = None,
     plot: PlotFile = None,
@@ -169,18 +181,20 @@ def peers(
     bootstrap: BrokerOption = None,
     frames: Frames = 129,
     repeats: Repeats = 3,
-    weights: Annotated[
-        str, typer.Option(metavar="PATH", help="Of all sides.")
-    ] = "bench/assets/frameloom-demo.pt",
-    backend: BackendOption = "auto",
+    weights: Annotated[Path, typer.Option(metavar="PATH", help="Of all sides.")] = Path(
+        "bench/assets/frameloom-demo.pt"
+    ),
+    backend: BackendOption = Backend.AUTO,
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
     """The worker against the loops most people write, on mixed streams."""
+    if not weights.is_file():
+        raise ConfigError(f"--weights {weights}: there is no such file")
     rest_idle_threads()
     from bench.peers import main
 
-    arguments = ["--frames", str(frames), "--repeats", str(repeats), "--weights", weights]
+    arguments = ["--frames", str(frames), "--repeats", str(repeats), "--weights", str(weights)]
     _on_kafka(main, [*arguments, "--backend", backend], bootstrap, json, plot)
 
 
@@ -204,15 +218,23 @@ def backends(
 def _on_kafka(
     main: Main, arguments: list[str], bootstrap: str | None, json: Path | None, plot: Path | None
 ) -> None:
+    files = _files(json, plot)
     with _broker(bootstrap) as broker:
-        _end(main, [*arguments, "--bootstrap", broker.address], json, plot)
+        raise typer.Exit(main([*arguments, "--bootstrap", broker.address, *files]))
 
 
 def _end(main: Main, arguments: list[str], json: Path | None, plot: Path | None) -> None:
     """Exit code 0: all goals are met; 1: one is missed."""
+    raise typer.Exit(main([*arguments, *_files(json, plot)]))
+
+
+def _files(json: Path | None, plot: Path | None) -> list[str]:
+    """The files as the benches take them. Raises ConfigError where one cannot be written."""
+    from bench.report import check_files
+
+    check_files(json, plot)
     files = {"--json": json, "--plot": plot}
-    named = [part for option, file in files.items() if file for part in (option, str(file))]
-    raise typer.Exit(main([*arguments, *named]))
+    return [part for option, file in files.items() if file for part in (option, str(file))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ def surface(
 
     Workers that start next find what was measured, in device.model_cache_dir.
     """
+    from bench.report import check_files
+
+    check_files(None, plot)
     settings = settings_of(config, None, overrides)
     rest_idle_threads()
     err.print("loading the models ...")

@@ -11,7 +11,19 @@ import pytest
 from bench import ceiling, ceiling_report, ingest, overhead, overlap, peers, shapes
 from bench.contender import Meter, Spent
 from bench.cpu_rig import EngineRun
-from bench.report import Bars, Document, Goal, machine, median, show, spread, write
+from bench.report import (
+    Bars,
+    Document,
+    Goal,
+    check_files,
+    machine,
+    median,
+    show,
+    spread,
+    table_parts,
+    write,
+)
+from schemas.errors import ConfigError
 
 ABOUT = machine()
 
@@ -140,6 +152,65 @@ def test_a_plot_is_drawn_with_gaps_where_there_is_no_figure(tmp_path: Path) -> N
 def test_repeats_are_summed_up() -> None:
     assert median([1.0, 9.0, 2.0]) == 2.0
     assert spread([1.0, 9.0, 2.0]) == "1 to 9"
+    assert not spread([1.0]), "one repeat has no spread"
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_table_fits_a_terminal(name: str) -> None:
+    rows = MADE[name].rows
+    parts = table_parts(rows)
+    lines = [line for part in parts for line in part.split("\n")]
+    assert max(map(len, lines)) <= 80
+    first, *others = rows[0]
+    assert all(part.startswith(first) for part in parts)
+    headings = " ".join(part.split("\n")[0] for part in parts)
+    assert all(name in headings for name in others if any(row[name] != "" for row in rows))
+
+
+def test_a_spread_stays_beside_its_figure_in_a_table_of_several_parts() -> None:
+    cells = {"side": "a" * 40, "figure": 1.0, "rate": "r" * 20, "rate, from-to": "f" * 20}
+    one, two = table_parts([cells])
+    assert one.split("\n")[0].split() == ["side", "figure"]
+    assert two.split("\n")[1].split() == ["a" * 40, "r" * 20, "f" * 20]
+
+
+def test_more_than_can_be_is_not_met(capsys: pytest.CaptureFixture[str]) -> None:
+    doubtful = Goal(name="part / whole", value=2.57, goal=0.97, part=True)
+    document = Document(
+        bench="t",
+        machine={"processor": "p", "cores": 2},
+        plan={},
+        rows=[],
+        goals=[doubtful],
+        bars=Bars(title="t", axis="ms", groups=[], series={}),
+    )
+    show(document)
+    printed = capsys.readouterr().out
+    assert not doubtful.met
+    assert "DOUBT  part / whole: 2.57" in printed
+    assert "warning: " in printed
+    assert Goal(name="part / whole", value=1.04, goal=0.97, part=True).met, "noise"
+    assert Goal(name="times", value=2.57, goal=2.0).met
+    assert all(goal.part for goal in MADE["ceiling"].goals)
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_a_file_that_cannot_be_written_is_refused_beforehand(option: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for target in (tmp_path / "file" / "x.png", tmp_path, Path("/proc/x/y.png")):
+        json, plot = (target, None) if option == "--json" else (None, target)
+        with pytest.raises(ConfigError, match=f"{option} {target}: cannot be written"):
+            check_files(json, plot)
+
+
+def test_files_that_can_be_written_are_left_as_they_are(tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    old.write_text("{}")
+    check_files(old, tmp_path / "new" / "x.png")
+    assert old.read_text() == "{}"
+    assert not list((tmp_path / "new").iterdir())
+    with pytest.raises(ConfigError, match=r"--plot .*\.png or"):
+        check_files(None, tmp_path / "x.doc")
 
 
 def test_a_meter_counts_this_process_alone() -> None:
