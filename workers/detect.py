@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from pipeline.batcher import Batcher
 from pipeline.bucket import BucketTable
@@ -29,6 +27,7 @@ from workers.lanes import Loaded, load_lanes
 from workers.logs import configure, get_log
 from workers.safety import Safety
 from workers.seat import ALONE, Seat
+from workers.stop_signals import StopSignals
 from workers.worker import Worker
 
 LoadLanes = Callable[[Settings], Loaded]
@@ -36,8 +35,8 @@ LoadLanes = Callable[[Settings], Loaded]
 
 def run_worker(settings: Settings, load: LoadLanes | None = None, seat: Seat = ALONE) -> int:
     """Run one worker until SIGTERM or SIGINT, in the main thread. Returns the exit code (see
-    `Worker.run`); a second signal ends the process at once with code 1, and a native call that
-    hangs with `EXIT_HUNG`.
+    `Worker.run`); a second signal ends the process with code 1 (see `StopSignals`), and a native
+    call that hangs with `EXIT_HUNG`.
 
     Args:
         load: loads what every route runs on; None for `load_lanes`.
@@ -52,12 +51,15 @@ def run_worker(settings: Settings, load: LoadLanes | None = None, seat: Seat = A
     log = get_log("frameloom.worker")
     safety = Safety(settings, log, _exit_now, seat.device)
     stopping = threading.Event()
+    signals = StopSignals(log, _exit_now)
+    signals.install()
 
     def load_all() -> Machinery:
         loaded = load_lanes(settings, stopping.is_set) if load is None else load(settings)
         return machinery_of(settings, loaded, safety)
 
-    code, engine_ended = asyncio.run(_run(settings, load_all, stopping, seat))
+    code, engine_ended = asyncio.run(_run(settings, load_all, stopping, seat, signals))
+    signals.ended()
     if not engine_ended:
         # A native call that hangs cannot be cancelled, and its thread would keep the process. The
         # journal stays: it says who is inside.
@@ -123,36 +125,23 @@ def machinery_of(settings: Settings, loaded: Loaded, safety: Safety) -> Machiner
 
 
 async def _run(
-    settings: Settings, load: Callable[[], Machinery], stopping: threading.Event, seat: Seat
+    settings: Settings,
+    load: Callable[[], Machinery],
+    stopping: threading.Event,
+    seat: Seat,
+    signals: StopSignals,
 ) -> tuple[int, bool]:
     worker = Worker(settings, load, seat=seat)
     loop = asyncio.get_running_loop()
 
     def request_stop() -> None:
-        # The thread that loads is waited for at the end: it must not begin to measure.
-        stopping.set()
         worker.request_stop()
+        # The thread that loads is waited for: it must not begin to measure.
+        stopping.set()
 
-    stop = _on_signal(request_stop)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    signals.attach(worker, lambda: loop.call_soon_threadsafe(request_stop))
     code = await worker.run()
     return code, worker.engine_ended
-
-
-def _on_signal(drain: Callable[[], None]) -> Callable[[], None]:
-    """The first signal drains; from then on, the next one ends the process at once, even when
-    the event loop hangs."""
-
-    def exit_now(_number: int, _frame: FrameType | None) -> None:
-        _exit_now(EXIT_FAILED)
-
-    def handle() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, exit_now)
-        drain()
-
-    return handle
 
 
 def _exit_now(code: int) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from pipeline.bucket import Bucket
 from pipeline.ports import Lane, Model
 from schemas.settings import RouteSettings, Settings
+from workers.loading import go_on
 from workers.logs import Log, get_log
 
 if TYPE_CHECKING:
@@ -48,10 +49,11 @@ def load_lanes(settings: Settings, stopping: Callable[[], bool] = lambda: False)
     """Load every route's model, warm it up for its buckets, and have its surface.
 
     Args:
-        stopping: once it says yes, nothing more is measured.
+        stopping: once it says yes, nothing more is measured, and no further step begun.
 
     Raises:
         ConfigError: a model, a class or a device that cannot be had, or memory for its batches.
+        LoadingStopped: `stopping` said yes.
     """
     log = get_log("frameloom.worker")
     device = settings.device.name
@@ -67,7 +69,10 @@ def load_lanes(settings: Settings, stopping: Callable[[], bool] = lambda: False)
         # `auto` is settled by the first model; the others follow it.
         device = str(model.device)
         lanes[route.name] = lane = _lane(settings, route, model, buckets)
+        go_on(stopping)
         found = measure_surface(settings, lane, stopping, log)
+        # What was cut short is no surface.
+        go_on(stopping)
         forget[route.name] = found.forget
         by_name = {bucket.name: bucket for bucket in lane.buckets}
         for bucket, seconds in found.of(lane.buckets).items():
@@ -88,11 +93,13 @@ def load_route(
 
     Raises:
         ConfigError: it cannot be had, or has no memory for its batches.
+        LoadingStopped: the worker is to stop.
     """
     from pipeline.backends import open_model
     from pipeline.devices import with_graphs
 
     log = planning.log
+    go_on(planning.stopping)
     opened = open_model(model_order(settings, route, device))
     for warning in opened.warnings:
         log.warning("backend_warning", route=route.name, detail=warning)
@@ -101,7 +108,9 @@ def load_route(
         "backend_chosen", route=route.name, backend=choice.backend, cached=choice.cached,
         figures=msgspec.to_builtins(choice.figures),
     )  # fmt: skip
+    go_on(planning.stopping)
     buckets = planning.buckets(route, opened.model)
+    go_on(planning.stopping)
     model = with_graphs(opened.model, wanted=settings.device.cuda_graphs)
     planning.warm_up(route, model, buckets)
     return model, buckets

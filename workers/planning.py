@@ -59,7 +59,7 @@ class Planning:
     ) -> None:
         self.log = log
         self._settings = settings
-        self._stopping = stopping
+        self.stopping = stopping
         self._memory = memory
         self._planner: MemoryPlanner | None = None
 
@@ -86,7 +86,7 @@ class Planning:
                 buffers_mib=_mib(plan.buffers_bytes), workspace_mib=_mib(plan.workspace_bytes),
                 free_mib=_mib(self._of(model).free_bytes()),
             )  # fmt: skip
-        if autos and not self._stopping():
+        if autos and not self.stopping():
             self._keep(route, model, asked, plans)
         return planned(asked, plans)
 
@@ -121,7 +121,7 @@ class Planning:
         if self._planner is None:
             device = self._settings.device
             self._planner = MemoryPlanner(
-                self._of(model), device.memory_fraction, device.slots, self._stopping,
+                self._of(model), device.memory_fraction, device.slots, self.stopping,
                 copies_beside(device, model.device.type),
             )  # fmt: skip
         return self._planner

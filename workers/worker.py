@@ -20,9 +20,11 @@ from workers.exits import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED
 from workers.health import Health, HealthServer
 from workers.kafka_clients import check_topics
 from workers.lifecycle import Lifecycle, WorkerState
+from workers.loading import LoadingStopped
 from workers.logs import get_log
 from workers.seat import ALONE, Seat
 from workers.tasks import Failure
+from workers.waiting import Waiting
 
 GAUGE_S = 1.0
 ENGINE_STOP_S = 5.0
@@ -34,7 +36,7 @@ class Worker:
     Args:
         settings: everything.
         load: loads models and warms them up; called on a thread of its own, before the group is
-            joined. May raise ConfigError.
+            joined. May raise ConfigError, and LoadingStopped after a request to stop.
         clock: monotonic seconds.
         seat: its place in a fleet.
 
@@ -64,6 +66,7 @@ class Worker:
         self._lifecycle = Lifecycle(self._entered)
         self._health = HealthServer(settings.http, self.metrics.registry, self._look, seat.listener)
         self._parts: Parts | None = None
+        self._left = False
         loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[None] = loop.create_future()
         self._failure: asyncio.Future[Failure] = loop.create_future()
@@ -76,6 +79,16 @@ class Worker:
     def assigned(self) -> frozenset[PartitionId]:
         """The partitions it reads now."""
         return frozenset() if self._parts is None else self._parts.source.assigned
+
+    @property
+    def unsettled(self) -> int:
+        """Records taken in and not settled. May be asked from any thread."""
+        return 0 if self._parts is None else _unsettled(self._parts)
+
+    @property
+    def in_group(self) -> bool:
+        """Whether it joins, has joined or is leaving its group. May be asked from any thread."""
+        return self._parts is not None and not self._left
 
     def request_stop(self) -> None:
         """Drain and end. From the event loop's thread; later calls change nothing."""
@@ -103,7 +116,6 @@ class Worker:
         await self._check_topics()
         machinery = await self._loaded()
         if machinery is None:
-            self._lifecycle.enter(WorkerState.DRAINING)
             self._lifecycle.enter(WorkerState.STOPPED)
             return EXIT_DONE
         self._parts = parts = assemble(
@@ -127,11 +139,17 @@ class Worker:
             )
 
     async def _loaded(self) -> Machinery | None:
-        """What was loaded, or None when the stop came first."""
+        """What was loaded, or None, draining, when the stop came first."""
         begun_at = self._time.clock()
         loading = asyncio.ensure_future(asyncio.to_thread(self._load))
         await asyncio.wait((loading, self._stop), return_when=asyncio.FIRST_COMPLETED)
-        if not loading.done():
+        if self._stop.done():
+            self._lifecycle.enter(WorkerState.DRAINING)
+            # Its thread cannot be cancelled; it ends before its next step.
+            await asyncio.wait((loading,))
+            error = loading.exception()
+            if error is not None and not isinstance(error, LoadingStopped):
+                self._log.warning("loading_failed", kind=type(error).__name__, error=str(error))
             return None
         machinery = loading.result()
         self._log.info("models_loaded", seconds=round(self._time.clock() - begun_at, 2))
@@ -183,7 +201,7 @@ class Worker:
             settling.cancel()
         await parts.tasks.cancel("commit")
         committed = await parts.source.commit()
-        left = parts.delivery.in_flight + len(parts.delivery.segments)
+        left = _unsettled(parts)
         self._log.info(
             "drained", settled=parts.delivery.settled, unsettled=left, committed=committed
         )
@@ -207,6 +225,7 @@ class Worker:
             # Its writers ask the source for offsets.
             await parts.sink.stop()
         await parts.source.stop()
+        self._left = True
         await parts.downloads.close()
         engine_ended = await asyncio.to_thread(parts.engine.stop, ENGINE_STOP_S)
         await parts.tasks.cancel()
@@ -215,7 +234,9 @@ class Worker:
         await parts.sink.stop()
 
     async def _gauge(self, parts: Parts) -> None:
+        waiting = Waiting(self._time.clock())
         while True:
+            self._look_for_partitions(waiting)
             parts.sink.gauge()
             snapshot = parts.engine.snapshot()
             self.metrics.set(m.RUNNING_BATCHES, snapshot.running)
@@ -227,6 +248,11 @@ class Worker:
                 self.metrics.set(m.SURFACE_RATIO, drift.ratio, drift.route, drift.bucket)
                 self.metrics.set(m.SURFACE_DRIFTED, drift.alarmed, drift.route, drift.bucket)
             await asyncio.sleep(GAUGE_S)
+
+    def _look_for_partitions(self, waiting: Waiting) -> None:
+        waited_s = waiting.look(self._time.clock(), assigned=bool(self.assigned))
+        if waited_s is not None and self._lifecycle.state is WorkerState.RUNNING:
+            self._log.info("waiting_for_partitions", seconds=round(waited_s))
 
     def _fail(self, error: Failure) -> None:
         if self._failure.done():
@@ -265,3 +291,7 @@ class Worker:
         # A blocked topic is no reason to restart: the worker goes on by itself once it is back.
         ready = healthy and state is WorkerState.RUNNING and bool(self.assigned) and not blocked
         return Health(healthy, ready, details)
+
+
+def _unsettled(parts: Parts) -> int:
+    return parts.delivery.in_flight + len(parts.delivery.segments)

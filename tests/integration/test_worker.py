@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from pipeline import metrics as m
-from schemas.errors import FatalError, PoisonError, Reason
+from schemas.errors import ConfigError, FatalError, PoisonError, Reason
 from schemas.frame import Encoding
 from schemas.result import ClosedBy, Status
 from schemas.settings import (
@@ -53,7 +53,9 @@ from tests.integration.kit import (
 )
 from workers.assembly import Machinery
 from workers.lifecycle import WorkerState
-from workers.worker import EXIT_CONFIG, EXIT_FAILED, Worker
+from workers.loading import LoadingStopped
+from workers.logs import get_log
+from workers.worker import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED, Worker
 
 pytestmark = pytest.mark.broker
 
@@ -310,6 +312,32 @@ async def test_an_unreachable_broker_fails_the_worker(unique: Unique) -> None:
         kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"), http=HttpSettings(port=0)
     )
     assert await Worker(settings, fake_machinery(settings)).run() == EXIT_FAILED
+
+
+@pytest.mark.parametrize("error", [LoadingStopped(), ConfigError("there is no such model")])
+async def test_told_to_stop_while_it_loads_it_says_stopped_last(
+    broker: str, unique: Unique, error: Exception
+) -> None:
+    bench = await a_bench(broker, unique)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def load() -> Machinery:
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        get_log("frameloom.worker").info("loading_says_more")
+        raise error
+
+    worker = Worker(bench.settings, load)
+    with capture_logs() as lines:
+        run = asyncio.ensure_future(worker.run())
+        await asyncio.to_thread(begun.wait, DEADLINE_S)
+        worker.request_stop()
+        await until(lambda: worker.state is WorkerState.DRAINING)
+        assert not worker.in_group
+        go_on.set()
+        assert await run == EXIT_DONE
+    assert "loading_says_more" in [line["event"] for line in lines]
+    assert (lines[-1]["event"], lines[-1].get("state")) == ("worker_state", "stopped")
 
 
 async def test_two_workers_share_the_partitions_and_lose_nothing(

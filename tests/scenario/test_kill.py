@@ -139,3 +139,22 @@ async def test_a_second_signal_ends_the_process_at_once(
         worker.send(signal.SIGTERM)
         assert await worker.ended() == 1
         assert not worker.said("worker_state", state="stopped")
+        (hurried,) = [line for line in worker.events() if line["event"] == "hurried"]
+        uncommitted = hurried["uncommitted"]
+        assert isinstance(uncommitted, int)
+        assert (uncommitted > 0, hurried["left_group"]) == (True, False)
+
+
+async def test_hurried_with_nothing_inside_it_leaves_its_place_to_the_next(
+    broker: str, unique: Unique, tmp_path: Path
+) -> None:
+    bench = await a_bench(broker, unique, partitions=2, kafka=mortal())
+    async with worker_process(bench.settings, tmp_path, paced(tmp_path / "pace")) as worker:
+        # Two signals of one kind could be taken for one.
+        worker.send(signal.SIGTERM)
+        worker.send(signal.SIGINT)
+        assert await worker.ended() == 1
+        assert worker.times_said("hurried", uncommitted=0, code=1) == 1
+    async with worker_process(bench.settings, tmp_path, paced(tmp_path / "pace")) as worker:
+        await worker.drained()
+        assert not worker.said("hurried")
