@@ -38,7 +38,7 @@ class StopSignals:
     A second signal ends the process with `EXIT_FAILED` and one line, `hurried`: at once while
     records are unsettled, or before the group was joined. With nothing unsettled the worker may go
     on leaving the group, for `LEAVE_S` at most: a member that does not leave keeps its partitions
-    until the broker misses it.
+    until the broker misses it. Signals that come while the interpreter ends change nothing.
 
     Args:
         log: for that line.
@@ -113,7 +113,7 @@ class StopSignals:
         )
 
     def _exits(self) -> None:
-        # The interpreter puts the default handlers back, and all is done.
+        # All is done, and the interpreter would put the default handlers back.
         self.ended()
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
