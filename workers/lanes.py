@@ -68,6 +68,8 @@ def load_lanes(settings: Settings, stopping: Callable[[], bool] = lambda: False)
         model, buckets = load_route(settings, route, device, planning)
         # `auto` is settled by the first model; the others follow it.
         device = str(model.device)
+        # Decoders may be compared there, which takes seconds.
+        go_on(stopping)
         lanes[route.name] = lane = _lane(settings, route, model, buckets)
         go_on(stopping)
         found = measure_surface(settings, lane, stopping, log)
