@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import platform
 import statistics
@@ -135,16 +136,19 @@ def show(document: Document) -> None:
 
 
 def table_parts(rows: Sequence[Mapping[str, Cell]], width: int = WIDTH) -> list[str]:
-    """A table, split between its columns where it is wider than a terminal. The first column, the
-    rows' names, begins every part, and a spread stays beside its figure. Columns without a single
-    entry are left out.
+    """A table, split between its columns where it is wider than a terminal. The rows' names
+    (the first column, and text beside it) begin every part, and a spread stays beside its figure.
+    Columns without a single entry are left out.
     """
-    first, *others = [_column(name, rows) for name in rows[0]]
-    parts = [[first]]
+    texts = itertools.takewhile(lambda name: isinstance(rows[0][name], str), rows[0])
+    leading = max(1, len(list(texts)))
+    columns = [_column(name, rows) for name in rows[0]]
+    names, others = columns[:leading], columns[leading:]
+    parts = [[*names]]
     for group in _groups([column for column in others if any(column[1:])]):
         taken = sum(len(column[0]) + 2 for column in (*parts[-1], *group)) - 2
-        if taken > width and len(parts[-1]) > 1:
-            parts.append([first])
+        if taken > width and len(parts[-1]) > leading:
+            parts.append([*names])
         parts[-1] += group
     return ["\n".join("  ".join(line).rstrip() for line in zip(*p, strict=True)) for p in parts]
 

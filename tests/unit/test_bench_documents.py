@@ -174,6 +174,19 @@ def test_a_spread_stays_beside_its_figure_in_a_table_of_several_parts() -> None:
     assert two.split("\n")[1].split() == ["a" * 40, "r" * 20, "f" * 20]
 
 
+def test_every_part_of_a_table_says_which_row_is_which() -> None:
+    rows = [
+        {"format": "jpeg", "source": source, "KiB": 9, "x" * 40: 1.0, "y" * 40: 2.0}
+        for source in ("small", "large")
+    ]
+    parts = table_parts(rows)
+    assert len(parts) == 2
+    for part in parts:
+        assert [line.split()[:2] for line in part.split("\n")] == [
+            ["format", "source"], ["jpeg", "small"], ["jpeg", "large"],
+        ]  # fmt: skip
+
+
 def test_more_than_can_be_is_not_met(capsys: pytest.CaptureFixture[str]) -> None:
     doubtful = Goal(name="part / whole", value=2.57, goal=0.97, part=True)
     document = Document(
