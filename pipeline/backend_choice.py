@@ -21,6 +21,7 @@ from pipeline.model_cache import Choice, Figure, ModelCache, key_of
 from pipeline.parity import answers_of, compare, limits_of, reference_shapes
 from pipeline.parity_pictures import digest as pictures_digest
 from pipeline.ports import Clock, Model
+from pipeline.postprocess import check_classes
 from pipeline.torch_device import find_device
 from schemas.errors import ConfigError
 from schemas.settings import Precision
@@ -42,6 +43,7 @@ class Order:
         buckets: of the route.
         precision: of the route.
         loading: device, thresholds, threads.
+        classes: that the route reports; None for all.
     """
 
     weights: str
@@ -49,6 +51,7 @@ class Order:
     buckets: tuple[Bucket, ...]
     precision: Precision
     loading: Loading
+    classes: tuple[int, ...] | None = None
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -72,11 +75,12 @@ def choose(order: Order, cache: ModelCache, clock: Clock | None = None) -> tuple
         chosen = _chosen_before(order, cache, key)
         if chosen is not None:
             return chosen
-        model, choice = _compete(
+        choice = _compete(
             order, cache, device, clock or machine_clock(device, order.loading.threads)
         )
         cache.keep(key, choice)
-        return model, choice
+        # Loaded anew, as a later start does: what its runs took, the memory plan has yet to see.
+        return _load(order, cache, choice.backend), choice
 
 
 def exported_file(order: Order, kind: Kind, cache: ModelCache) -> Path:
@@ -101,8 +105,11 @@ def exported_file(order: Order, kind: Kind, cache: ModelCache) -> Path:
 
 
 def _export(order: Order, kind: Kind, file: Path) -> None:
+    from pipeline.checkpoint import read_checkpoint  # noqa: PLC0415 - imports Ultralytics
     from pipeline.export import ExportOrder, export_model  # noqa: PLC0415 - imports Ultralytics
 
+    if order.classes is not None:
+        check_classes(order.classes, read_checkpoint(order.weights).labels)
     export = ExportOrder(
         weights=order.weights,
         format=Format.ENGINE if kind is Kind.TENSORRT else Format(kind.value),
@@ -128,13 +135,7 @@ def _chosen_before(order: Order, cache: ModelCache, key: str) -> tuple[Model, Ch
     if choice is None:
         return None
     try:
-        if choice.backend in {TORCH, TORCH_HALF}:
-            model = _load_torch(order, half=choice.backend == TORCH_HALF)
-        else:
-            model = load_exported(
-                exported_file(order, Kind(choice.backend.removesuffix("-fp16")), cache),
-                order.loading,
-            )
+        model = _load(order, cache, choice.backend)
     except (ConfigError, ValueError) as error:
         # A library that went, a file cut short: choose again, without what fails.
         log.warning("the backend chosen before cannot be loaded: %s", error)
@@ -143,9 +144,17 @@ def _chosen_before(order: Order, cache: ModelCache, key: str) -> tuple[Model, Ch
     return model, choice
 
 
-def _compete(order: Order, cache: ModelCache, device: str, clock: Clock) -> tuple[Model, Choice]:
+def _load(order: Order, cache: ModelCache, backend: str) -> Model:
+    if backend in {TORCH, TORCH_HALF}:
+        return _load_torch(order, half=backend == TORCH_HALF)
+    kind = Kind(backend.removesuffix("-fp16"))
+    return load_exported(exported_file(order, kind, cache), order.loading)
+
+
+def _compete(order: Order, cache: ModelCache, device: str, clock: Clock) -> Choice:
     """Measure whoever passes parity, side by side."""
     full = _load_torch(order, half=False)
+    check_classes(order.classes, full.labels)
     rivals = _halves(order, full) if device != "cpu" else _exports(order, cache)
     running: dict[str, Model] = {} if _wants_half(order) else {TORCH: full}
     figures = {TORCH: Figure(backend=TORCH)}
@@ -162,7 +171,7 @@ def _compete(order: Order, cache: ModelCache, device: str, clock: Clock) -> tupl
     for name, speed in speeds.items():
         figures[name] = msgspec.structs.replace(figures[name], img_per_s=speed)
     best = max(running, key=lambda name: overall(speeds[name]))
-    return running[best], Choice(backend=best, figures=tuple(figures.values()))
+    return Choice(backend=best, figures=tuple(figures.values()))
 
 
 def _failures(models: Mapping[str, Model], buckets: Sequence[Bucket]) -> dict[str, str]:

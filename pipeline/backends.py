@@ -12,6 +12,7 @@ from pipeline.bucket import Bucket
 from pipeline.exported import digest_of
 from pipeline.model_cache import CacheError, Choice, Figure, ModelCache, default_folder
 from pipeline.ports import Model
+from pipeline.postprocess import check_classes
 from schemas.errors import ConfigError
 from schemas.settings import Backend, Precision
 
@@ -26,6 +27,7 @@ class ModelOrder:
         buckets: of the route.
         loading: device, thresholds, threads.
         cache: folder for exported files and choices; None for the user's own.
+        classes: ids that the route reports; None for all.
     """
 
     path: str
@@ -34,11 +36,12 @@ class ModelOrder:
     buckets: tuple[Bucket, ...]
     loading: Loading
     cache: Path | None = None
+    classes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model, not warmed up yet, and how it was come by.
+    """A model, not warmed up yet nor run on a CPU, and how it was come by.
 
     Attributes:
         model: ready for its route's buckets.
@@ -79,16 +82,17 @@ def _open_file(order: ModelOrder, kind: Kind) -> Opened:
     if asked is not Precision.AUTO and model.about.half != (asked is Precision.FP16):
         found = "fp16" if model.about.half else "fp32"
         raise ConfigError(f"routes.precision = {asked.value}: model {order.path} is {found}")
-    return _gated(order, model)
+    return _gated(order, model, Path(order.path))
 
 
 def _open_export(order: ModelOrder, weights: Order) -> Opened:
     file = exported_file(weights, Kind(order.backend.value), _cache(order))
-    return _gated(order, load_exported(file, order.loading))
+    return _gated(order, load_exported(file, order.loading), file)
 
 
-def _gated(order: ModelOrder, model: ExportedModel) -> Opened:
+def _gated(order: ModelOrder, model: ExportedModel, file: Path) -> Opened:
     """An exported model whose boxes are those of torch."""
+    check_classes(order.classes, model.labels)
     check_strides(order.buckets, model.stride)
     model.check_shapes(order.buckets)
     figure = judge(model, bucket_shapes(order.buckets))
@@ -97,6 +101,9 @@ def _gated(order: ModelOrder, model: ExportedModel) -> Opened:
     warnings: tuple[str, ...] = ()
     if figure.iou is None:
         warnings = (_incomparable(order.path),)
+    elif model.device.type == "cpu":
+        # What the comparison's runs took, a library keeps, and the memory plan would not see.
+        model = load_exported(file, order.loading)
     return Opened(model, Choice(backend=figure.backend, figures=(figure,)), warnings)
 
 
@@ -110,6 +117,7 @@ def _open_torch(order: ModelOrder) -> Opened:
         half=half,
     )  # fmt: skip
     check_strides(order.buckets, model.stride)
+    check_classes(order.classes, model.labels)
     if not half:
         return Opened(model, Choice(backend=model.info.backend))
     full = load_model(order.path, device=asked.device, conf=asked.conf, iou=asked.iou)
@@ -126,6 +134,7 @@ def _open_fastest(order: ModelOrder, weights: Order) -> Opened:
         opened = _open_torch(order)
         return Opened(opened.model, opened.choice, (f"backend auto stays with torch: {error}",))
     check_strides(order.buckets, model.stride)
+    check_classes(order.classes, model.labels)
     warnings = tuple(
         f"backend {figure.backend} is left out: {figure.refused}"
         for figure in choice.figures
@@ -141,7 +150,9 @@ def _weights(order: ModelOrder) -> Order:
         from pipeline.checkpoint import read_checkpoint  # noqa: PLC0415 - imports Ultralytics
 
         read_checkpoint(order.path)
-    return Order(order.path, digest_of(file), order.buckets, order.precision, order.loading)
+    return Order(
+        order.path, digest_of(file), order.buckets, order.precision, order.loading, order.classes
+    )
 
 
 def _incomparable(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import resource
 import threading
@@ -13,6 +14,11 @@ import psutil
 import torch
 
 T = TypeVar("T")
+
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""glibc's: gives free pages of all its arenas back to the kernel. Other C libraries have none."""
+if _trim is not None:
+    _trim.argtypes = [ctypes.c_size_t]
 
 SAMPLE_S = 0.001
 """Between two looks at the process's memory while the model runs."""
@@ -34,7 +40,8 @@ class Memory(Protocol):
         ...
 
     def release(self) -> None:
-        """Give back what nobody uses, after a run that found no memory."""
+        """Give back what nobody uses: before what a run takes is measured, and after one that found
+        no memory."""
         ...
 
 
@@ -91,7 +98,11 @@ class HostMemory:
         return result, max(peaks[0], process.memory_info().rss)
 
     def release(self) -> None:
+        """Also what the C library holds for later: a run that takes that again seems to take
+        nothing."""
         gc.collect()
+        if _trim is not None:
+            _trim(0)
 
     def _group_rests(self) -> list[int]:
         """What the limits of this process's control groups leave, version 2 and 1."""

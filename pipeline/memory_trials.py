@@ -104,6 +104,7 @@ class MemoryPlanner:
         return plan
 
     def _try(self, bucket: Bucket, run: Run, *, auto: bool) -> Try:
+        self._memory.release()
         held = self._memory.held_bytes()
 
         def best_of(shape: Shape) -> float:

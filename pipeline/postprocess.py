@@ -51,8 +51,7 @@ class YoloPostprocessor:
                 raise ConfigError(f"{key} must lie in 0..1, not {value}")
         if max_det < 1:
             raise ConfigError(f"max_det must be at least 1, not {max_det}")
-        if classes is not None:
-            _check_classes(classes, labels)
+        check_classes(classes, labels)
         self._labels = dict(labels)
         self._conf = conf
         self._iou = iou
@@ -127,7 +126,10 @@ class YoloPostprocessor:
         return [tuple(found[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def _check_classes(classes: Sequence[int], labels: Mapping[int, str]) -> None:
+def check_classes(classes: Sequence[int] | None, labels: Mapping[int, str]) -> None:
+    """Raises ConfigError for a class id that is no key of `labels`, or none at all. None is all."""
+    if classes is None:
+        return
     if not classes:
         raise ConfigError("classes is empty: name at least one class, or leave it out for all")
     unknown = [class_id for class_id in classes if class_id not in labels]

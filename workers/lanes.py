@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from pipeline.bucket import Bucket
 from pipeline.ports import Lane, Model
 from schemas.settings import RouteSettings, Settings
@@ -22,6 +20,7 @@ from workers.logs import Log, get_log
 
 if TYPE_CHECKING:
     from pipeline.backends import ModelOrder
+    from pipeline.model_cache import Choice
     from pipeline.surface_cache import Calibrated, Calibration
     from workers.planning import Planning
 
@@ -105,17 +104,26 @@ def load_route(
     opened = open_model(model_order(settings, route, device))
     for warning in opened.warnings:
         log.warning("backend_warning", route=route.name, detail=warning)
-    choice = opened.choice
-    log.info(
-        "backend_chosen", route=route.name, backend=choice.backend, cached=choice.cached,
-        figures=msgspec.to_builtins(choice.figures),
-    )  # fmt: skip
+    log_choice(log, route.name, opened.choice)
     go_on(planning.stopping)
     buckets = planning.buckets(route, opened.model)
     go_on(planning.stopping)
     model = with_graphs(opened.model, wanted=settings.device.cuda_graphs)
     planning.warm_up(route, model, buckets)
     return model, buckets
+
+
+def log_choice(log: Log, route: str, choice: Choice) -> None:
+    """A line for each backend that was measured or compared, and one for the one that serves."""
+    for figure in choice.figures:
+        found: dict[str, object] = {}
+        if figure.img_per_s:
+            found["img_per_s"] = dict(figure.img_per_s)
+        if figure.iou is not None and figure.score is not None:
+            found |= {"iou": round(figure.iou, 6), "score": round(figure.score, 6)}
+        if found:
+            log.info("backend_measured", route=route, backend=figure.backend, **found)
+    log.info("backend_chosen", route=route, backend=choice.backend, cached=choice.cached)
 
 
 def measure_surface(
@@ -181,6 +189,7 @@ def model_order(settings: Settings, route: RouteSettings, device: str) -> ModelO
             device=device, conf=route.conf, iou=route.iou, threads=settings.device.model_threads
         ),
         cache=None if cache is None else Path(cache),
+        classes=None if route.classes is None else tuple(route.classes),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,11 @@ from pipeline.backend_choice import Order, choose, overall
 from pipeline.backend_files import Loading
 from pipeline.backends import ModelOrder, Opened, open_model
 from pipeline.bucket import Bucket
+from pipeline.calibrate import runs_of
 from pipeline.exported import digest_of
+from pipeline.memory import memory_of
+from pipeline.memory_plan import frame_bytes
+from pipeline.memory_trials import MemoryPlanner, Wish
 from pipeline.model_cache import ModelCache
 from pipeline.parity import Limits
 from schemas.errors import ConfigError
@@ -87,6 +92,61 @@ def test_the_fastest_is_chosen_and_remembered(
     assert second.model.info.backend == fastest
     assert second.choice.cached
     assert second.choice.figures == first.choice.figures
+
+
+LARGE = Bucket("large", 10**6, 320, 320, 4)
+"""Whose workspace is a few MiB even of a narrow network."""
+
+
+def workspace_of(found: Opened) -> int:
+    """Bytes that the memory plan of a start finds for the model's runs."""
+    planner = MemoryPlanner(memory_of(torch.device("cpu")), fraction=0.9, slots=1)
+    run = runs_of(found.model, time.perf_counter)
+    plans = planner.plan("default", [Wish(LARGE, auto=False)], run, len(found.model.labels))
+    return plans[LARGE.name].workspace_bytes
+
+
+@pytest.mark.parametrize("fastest", ["torch", "onnx", "openvino"])
+def test_the_first_start_plans_as_much_memory_as_the_second(
+    weights: Path, tmp_path: Path, speeds: dict[str, float], fastest: str
+) -> None:
+    speeds[fastest] = 99.0
+    first, second = (
+        opened(weights, tmp_path / "empty", buckets=(LARGE,), loading=LOADING) for _ in range(2)
+    )
+    assert (first.choice.cached, second.choice.cached) == (False, True)
+    at_first, later = workspace_of(first), workspace_of(second)
+    assert later / 3 < at_first < later * 3
+    assert at_first > 4 * frame_bytes(LARGE.height, LARGE.width, 2)
+
+
+@pytest.mark.parametrize("backend", [Backend.ONNX, Backend.OPENVINO])
+def test_a_compared_file_is_planned_as_one_that_has_not_run(
+    weights: Path, tmp_path: Path, backend: Backend
+) -> None:
+    first, second = (
+        workspace_of(opened(weights, tmp_path, buckets=(LARGE,), backend=backend)) for _ in range(2)
+    )
+    assert second / 3 < first < second * 3
+    assert first > 4 * frame_bytes(LARGE.height, LARGE.width, 2)
+
+
+@pytest.mark.parametrize("backend", [Backend.AUTO, Backend.TORCH, Backend.ONNX])
+def test_an_unknown_class_is_refused_before_anything_is_exported(
+    weights: Path, tmp_path: Path, backend: Backend
+) -> None:
+    with pytest.raises(ConfigError, match=r"classes \[77\] are not among the model's: 0 "):
+        opened(weights, tmp_path, backend=backend, classes=(0, 77))
+    assert not [file for file in tmp_path.iterdir() if file.suffix == ".onnx"]
+
+
+def test_an_unknown_class_is_refused_though_the_choice_is_known(
+    weights: Path, cache: Path, speeds: dict[str, float]
+) -> None:
+    opened(weights, cache)
+    assert speeds
+    with pytest.raises(ConfigError, match=r"classes \[77\]"):
+        opened(weights, cache, classes=(77,))
 
 
 def test_another_circumstance_is_another_choice(
