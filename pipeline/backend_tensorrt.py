@@ -56,7 +56,11 @@ def load_tensorrt(path: Path, *, device: torch.device, conf: float, iou: float) 
 
 
 def tensorrt(path: Path) -> Any:
-    """The library. Raises ConfigError where it is not installed."""
+    """The library. Raises ConfigError without CUDA, or where it is not installed."""
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"model {path}: TensorRT engines need CUDA, and torch sees no such device"
+        )
     try:
         import tensorrt as trt  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
     except ImportError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,10 @@ _LOAD_ERRORS = (
     pickle.PickleError,
 )
 """What unpickling a file that is no checkpoint can raise; a bug of ours would surface in tests."""
+
+
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
+"""How PyTorch's files begin: since 1.6, and before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,8 +113,10 @@ def _read_network(file: Path) -> tasks.BaseModel:
     checks.AUTOINSTALL = False  # pyright: ignore[reportPrivateImportUsage]
     trusted = os.environ.get("ULTRALYTICS_SAFE_LOAD", "true").lower() in {"0", "false", "no", "off"}
     tasks.SAFE_LOAD = not trusted  # pyright: ignore[reportPrivateImportUsage]
+    name = _plain_name(file)
+    _check_whole(file)
     try:
-        network = tasks.load_checkpoint(_plain_name(file))[0]
+        network = tasks.load_checkpoint(name)[0]
     except _LOAD_ERRORS as error:
         raise ConfigError(
             f"model {file}: not a checkpoint that Ultralytics can load ({_reason(error)})"
@@ -122,9 +129,29 @@ def _read_network(file: Path) -> tasks.BaseModel:
 def _plain_name(file: Path) -> str:
     """The file's name, if Ultralytics leaves it as it is; a changed name it would go and fetch."""
     name = str(file)
+    taken_for = checks.check_yolov5u_filename(file.name, verbose=False)
+    if taken_for != file.name:
+        raise ConfigError(
+            f"model {file}: YOLOv5 is not supported, nor YOLOv3 (Ultralytics takes {taken_for} "
+            "in its place); detection models of the YOLOv8 family are. If it is one, rename it"
+        )
     if checks.check_yolov5u_filename(name.strip().replace("'", ""), verbose=False) != name:
         raise ConfigError(f"model {file}: Ultralytics cannot load a file of this name; rename it")
     return name
+
+
+def _check_whole(file: Path) -> None:
+    """Raises ConfigError for what is no PyTorch file at all (a text, a page) or cut short."""
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(len(_ZIP))
+    except OSError as error:
+        raise ConfigError(f"model {file}: cannot be read: {error.strerror}") from error
+    if head == _ZIP:
+        if not zipfile.is_zipfile(file):
+            raise ConfigError(f"model {file}: not a checkpoint: it is cut short; fetch it anew")
+    elif not head.startswith(_PICKLE):
+        raise ConfigError(f"model {file}: not a checkpoint: it is no PyTorch weights file")
 
 
 def _check_head(network: tasks.BaseModel, file: Path) -> dict[int, str]:

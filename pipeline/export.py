@@ -72,8 +72,11 @@ class Exportable(torch.nn.Module):
         return self._network(planes / 255)
 
 
-def check_libraries(format_: Format) -> None:
-    """Raises ConfigError naming what is not installed. Nothing is ever installed for you."""
+def check_libraries(format_: Format, weights: str) -> None:
+    """Raises ConfigError naming what is not installed, or CUDA where an engine for `weights` needs
+    it. Nothing is ever installed for you."""
+    if format_ is Format.ENGINE:
+        tensorrt(Path(weights))
     needed = {Format.ONNX: ["onnx"], Format.OPENVINO: ["onnx", "openvino"], Format.ENGINE: ["onnx"]}
     missing = [name for name in needed[format_] if importlib.util.find_spec(name) is None]
     if missing:
@@ -81,8 +84,6 @@ def check_libraries(format_: Format) -> None:
             f"format {format_.value}: {', '.join(missing)} not installed "
             "(pip install 'frameloom[backends]')"
         )
-    if format_ is Format.ENGINE:
-        tensorrt(Path("engine"))
 
 
 def export_model(order: ExportOrder, out: Path) -> ExportInfo:
@@ -92,7 +93,7 @@ def export_model(order: ExportOrder, out: Path) -> ExportInfo:
         ConfigError: the weights, a shape, the name, a library or the place cannot be used.
     """
     check_name(out, order.format)
-    check_libraries(order.format)
+    check_libraries(order.format, order.weights)
     found = read_checkpoint(order.weights)
     info = _describe(order, found)
     try:

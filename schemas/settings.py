@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -99,10 +100,7 @@ def load_settings(
     _refuse(list(check(Settings, draft.content)), draft)
     settings = msgspec.convert(draft.content, Settings, dec_hook=as_secret)
     settings = _with_password_file(settings, draft)
-    broken = [
-        Violation(each.path, each.problem, _shown_at(settings, each.path))
-        for each in violations(settings)
-    ]
+    broken = [replace(each, value=_shown_at(settings, each.path)) for each in violations(settings)]
     _refuse(broken, draft)
     return settings
 
@@ -126,7 +124,10 @@ def _refuse(problems: Sequence[Violation], draft: Draft) -> None:
 def _line(violation: Violation, draft: Draft) -> str:
     value = f" = {violation.value}" if violation.value else ""
     source = draft.source(violation.path)
-    return f"{source}: {dotted(violation.path)}{value}: {violation.problem}"
+    line = f"{source}: {dotted(violation.path)}{value}: {violation.problem}"
+    if not violation.other:
+        return line
+    return f"{line} ({dotted(violation.other)} is from {draft.source(violation.other)})"
 
 
 def _shown_at(settings: Settings, path: Path) -> str:

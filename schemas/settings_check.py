@@ -29,11 +29,13 @@ class Violation:
         path: the key to change.
         problem: what is wrong, a phrase that follows the key and its value.
         value: the value as it may be shown; empty for secrets, maps and unknown keys.
+        other: the key that it conflicts with, whose source is named, too; empty without.
     """
 
     path: Path
     problem: str
     value: str = ""
+    other: Path = ()
 
 
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, FieldInfo]:

@@ -24,6 +24,7 @@ def violations(settings: Settings) -> Iterator[Violation]:
         yield Violation(
             ("window", "min_wait_ms"),
             f"must not exceed window.max_wait_ms ({settings.window.max_wait_ms})",
+            other=("window", "max_wait_ms"),
         )
     delivery = settings.delivery
     if delivery.guarantee is Guarantee.EXACTLY_ONCE and delivery.order is Order.NONE:
@@ -38,6 +39,7 @@ def violations(settings: Settings) -> Iterator[Violation]:
             ("flow", "max_bytes"),
             f"must be at least limits.max_record_bytes ({settings.limits.max_record_bytes}), "
             "or the largest record could never be admitted",
+            other=("limits", "max_record_bytes"),
         )
 
 
@@ -62,7 +64,9 @@ def _claim_check(settings: Settings) -> Iterator[Violation]:
         yield Violation((here, "allowed_prefixes"), "is empty: nothing could be fetched")
     if claims.max_bytes > settings.flow.max_bytes:
         yield Violation(
-            (here, "max_bytes"), f"must not exceed flow.max_bytes ({settings.flow.max_bytes})"
+            (here, "max_bytes"),
+            f"must not exceed flow.max_bytes ({settings.flow.max_bytes})",
+            other=("flow", "max_bytes"),
         )
     for name in ("revoke_timeout_ms", "drain_timeout_ms"):
         budget = getattr(lifecycle, name)
@@ -71,6 +75,7 @@ def _claim_check(settings: Settings) -> Iterator[Violation]:
                 (here, "timeout_ms"),
                 f"must be less than lifecycle.{name} ({budget}), or a picture that is late keeps "
                 "the worker from settling in time",
+                other=("lifecycle", name),
             )
 
 
@@ -81,6 +86,7 @@ def _timeouts(settings: Settings) -> Iterator[Violation]:
             ("kafka", "heartbeat_interval_ms"),
             f"must be at most a third of kafka.session_timeout_ms ({kafka.session_timeout_ms}), "
             "or one lost heartbeat costs the partitions",
+            other=("kafka", "session_timeout_ms"),
         )
     for name in ("revoke_timeout_ms", "drain_timeout_ms"):
         budget = getattr(lifecycle, name)
@@ -89,6 +95,7 @@ def _timeouts(settings: Settings) -> Iterator[Violation]:
                 ("kafka", "rebalance_timeout_ms"),
                 f"must be greater than lifecycle.{name} ({budget}), or other workers take the "
                 "partitions while this one still settles them, and its commit fails",
+                other=("lifecycle", name),
             )
 
 
@@ -113,7 +120,9 @@ def _route(index: int, route: RouteSettings, max_detections: int) -> Iterator[Vi
     here: Path = ("routes", index)
     if route.max_det > max_detections:
         yield Violation(
-            (*here, "max_det"), f"must not exceed limits.max_detections ({max_detections})"
+            (*here, "max_det"),
+            f"must not exceed limits.max_detections ({max_detections})",
+            other=("limits", "max_detections"),
         )
     if route.classes is not None and len(set(route.classes)) != len(route.classes):
         yield Violation((*here, "classes"), "names a class twice")

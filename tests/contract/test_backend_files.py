@@ -320,6 +320,14 @@ def test_an_order_that_cannot_be_filled_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA")
+def test_engines_need_cuda_before_their_library(weights: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"narrow\.pt: TensorRT engines need CUDA") as refused:
+        export_model(ExportOrder(str(weights), Format.ENGINE, SHAPES), tmp_path / "a.engine")
+    assert "pip install" not in str(refused.value)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_engines_need_their_library(weights: Path, tmp_path: Path) -> None:
     if shutil.which("trtexec") or _has_tensorrt():
         pytest.skip("TensorRT is installed")

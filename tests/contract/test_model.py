@@ -253,10 +253,27 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes)
         load(file)
 
 
-def test_an_error_that_says_little_says_its_kind(tmp_path: Path) -> None:
+def test_a_text_and_a_file_cut_short_are_told_apart(tmp_path: Path, checkpoint: Path) -> None:
     file = tmp_path / "page.pt"
     file.write_bytes(b"hello")
-    with pytest.raises(ConfigError, match=r"\(KeyError: 101\)"):
+    with pytest.raises(ConfigError, match=r"page\.pt: .*it is no PyTorch weights file$"):
+        load(file)
+    file.write_bytes(checkpoint.read_bytes()[:-1000])
+    with pytest.raises(ConfigError, match=r"page\.pt: .*it is cut short; fetch it anew$"):
+        load(file)
+
+
+def test_an_error_that_says_little_says_its_kind(tmp_path: Path) -> None:
+    file = tmp_path / "old.pt"
+    file.write_bytes(b"\x80\x02he")
+    with pytest.raises(ConfigError, match=r"\(\w+Error: .+\)"):
+        load(file)
+
+
+def test_yolov5_is_refused_by_name(tmp_path: Path, checkpoint: Path) -> None:
+    file = tmp_path / "yolov5n.pt"
+    file.write_bytes(checkpoint.read_bytes())
+    with pytest.raises(ConfigError, match=r"YOLOv5 is not supported, .*YOLOv8 family"):
         load(file)
 
 

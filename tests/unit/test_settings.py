@@ -421,6 +421,16 @@ def test_a_value_that_cannot_work_is_explained(
     assert words in message
 
 
+def test_of_two_keys_in_conflict_both_sources_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "worker.yaml"
+    file.write_text("kafka:\n  heartbeat_interval_ms: 3000\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_settings(file, env={}, overrides=["kafka.session_timeout_ms=6000"])
+    message = str(refused.value)
+    assert message.startswith(f"{file}:2: kafka.heartbeat_interval_ms = 3000: ")
+    assert "(kafka.session_timeout_ms is from --set kafka.session_timeout_ms)" in message
+
+
 def test_routes_do_not_share_an_input_or_feed_each_other(tmp_path: Path) -> None:
     text = (
         "routes:\n"
