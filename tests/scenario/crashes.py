@@ -7,14 +7,17 @@ import time
 
 import msgspec
 
+from schemas.settings import FlowSettings
 from tests.scenario.feed import feed
 from tests.scenario.oracle import Oracle, Verdict
 from tests.scenario.stage import Plan, Rig, Stage
 
 WORK = 40
 """Answers to wait for before a process is told: it must be in the middle of its work."""
-GATE = 200
-"""New frames that it may infer by then, so that there is work left whenever it is told."""
+GATE = FlowSettings().max_items + 2 * WORK
+"""New frames that it may infer by then, so that there is work left whenever it is told. Answers may
+wait for earlier ones that are not inferred yet, but never more than may be inside: so this many
+frames give `WORK` answers, whichever they are."""
 MOST_IN_BATCH = 8
 """The batch before the gate may go beyond it."""
 
