@@ -60,7 +60,8 @@ async def hostile_pictures(rig: Rig) -> Verdict:
     expected = Counter(reason.value for reason in REASONS.values())
     expected["ok"] = verdict.frames - len(REASONS)
     assert dict(verdict.statuses) == dict(expected)
-    assert sorted(await dead_letter_values(stage)) == sorted(map(hostile, REASONS))
+    # One may come twice, like any answer that was not yet committed at a death: `allowed` has it.
+    assert set(await dead_letter_values(stage)) == set(map(hostile, REASONS))
     left = list((rig.folder / "journal").glob("*/*.journal"))
     assert not left, "an orderly end leaves no journal"
     return verdict
