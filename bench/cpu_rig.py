@@ -29,8 +29,9 @@ from pipeline.surface import Surface
 from pipeline.window import make_policy
 from schemas.codec import RawRecord, read_frame
 from schemas.errors import FatalError
-from schemas.settings import DeviceSettings, LimitSettings, RouteSettings, Settings
+from schemas.settings import DeviceSettings, LimitSettings, LogSettings, RouteSettings, Settings
 from workers.lanes import Loaded, load_lanes
+from workers.logs import configure
 
 CREDITS = 64
 """Frames inside at once, as `configs/cpu.yaml` allows."""
@@ -56,6 +57,8 @@ class Rig:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        # Standard output is the table's.
+        configure(LogSettings(level="warning"))
         self._loaded = load_lanes(settings)
         ((self._name, self._lane),) = self._loaded.lanes.items()
         self._device = self._loaded.torch_device
