@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadScopeScheduling
 
 from frameloom.broker import EmbeddedBroker
 from tests.rig.choice import (
@@ -24,6 +23,7 @@ from tests.rig.choice import (
 )
 from tests.rig.docker import KafkaContainer
 from tests.rig.kafka import CACHE_VARIABLE, KafkaCluster, cache_folder
+from tests.rig.shares import SCENARIOS, Shares
 
 # How long an example takes says how busy the machine is, not whether the code is right. The same
 # tree gets the same examples, so that a run says something of the tree; new ones are looked for
@@ -47,26 +47,15 @@ os.environ.setdefault(CACHE_VARIABLE, str(cache_folder()))
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".cache")
 
 
-_SCENARIOS = "tests/scenario/test_scenarios.py"
-_LONGEST_FIRST = (_SCENARIOS, "tests/scenario", "tests/integration", "tests")
+_LONGEST_FIRST = (SCENARIOS, "tests/scenario", "tests/integration", "tests")
 """Where the suite runs on several processes, short tests fill the end up."""
 
 
-class _Shares(LoadScopeScheduling):
-    """Who runs what, of several processes: a file goes to one, because its tests share what they
-    set up, but each scenario by itself. (The library's own groups, by a mark, have no effect under
-    pytest 9.2.)"""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return nodeid if file == _SCENARIOS else file
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Shares:
     """In the order collected."""
     config.option.loadscopereorder = False
-    return _Shares(config, log)
+    return Shares(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
