@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from xdist.workermanage import WorkerController
 
 from frameloom.broker import EmbeddedBroker
 from tests.rig.choice import (
@@ -23,7 +24,7 @@ from tests.rig.choice import (
 )
 from tests.rig.docker import KafkaContainer
 from tests.rig.kafka import CACHE_VARIABLE, KafkaCluster, cache_folder
-from tests.rig.shares import SCENARIOS, Shares
+from tests.rig.shares import SCENARIOS, Shares, how_it_ended
 
 # How long an example takes says how busy the machine is, not whether the code is right. The same
 # tree gets the same examples, so that a run says something of the tree; new ones are looked for
@@ -56,6 +57,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Shares:
     """In the order collected."""
     config.option.loadscopereorder = False
     return Shares(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController, error: object | None) -> None:
+    """One that died says how."""
+    if error:
+        reporter = node.config.pluginmanager.getplugin("terminalreporter")
+        reporter.write_line(f"\n{node.gateway.id} died: {how_it_ended(node)}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
@@ -47,3 +50,17 @@ class Shares(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return nodeid if file == SCENARIOS else file
+
+
+def how_it_ended(node: WorkerController, patience_s: float = 10.0) -> str:
+    """What ended the process of a node that is down: a signal's name or an exit code. A library
+    that calls `exit` gives its reason to a standard error that pytest has caught.
+    """
+    process: subprocess.Popen[bytes] | None = getattr(node.gateway._io, "popen", None)
+    if process is None:
+        return "it was no process of this machine"
+    try:
+        code = process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        return "it still runs: what it reads or writes was closed"
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

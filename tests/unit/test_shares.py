@@ -13,14 +13,18 @@ from tests.rig.shares import SCENARIOS
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
-from tests.rig.shares import Shares
+from tests.rig.shares import Shares, how_it_ended
 
 def pytest_xdist_make_scheduler(config, log):
     config.option.loadscopereorder = False
     return Shares(config, log)
+
+def pytest_testnodedown(node, error):
+    if error:
+        print(f"died: {how_it_ended(node)}")
 """
 GOOD = "def test_{0}(): pass\n"
-FATAL = "import os\ndef test_fatal(): os._exit(1)\n"
+FATAL = "import os\ndef test_fatal(): os._exit(7)\n"
 
 
 def many(count: int) -> str:
@@ -64,5 +68,6 @@ def test_a_process_that_dies_costs_the_test_it_was_in(
     )
     died = sum(text.count("_exit") for text in files.values())
     assert re.search(rf"^{died} failed, {passed} passed", done.stdout, re.MULTILINE), done.stdout
+    assert done.stdout.count("died: exit code 7") == died
     said = re.findall(r"crashed while running '(\S+)'", done.stdout)
     assert {test.rpartition("::")[2] for test in said} == {"test_fatal"}
