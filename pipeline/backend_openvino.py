@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,7 @@ def load_openvino(
     """
     if device not in {"auto", "cpu"}:
         raise ConfigError(f"model {path}: OpenVINO runs on the CPU here, not on {device}")
-    library = _library(path)
-    core = library.Core()
+    core = _core_of(_library(path))
     model = _read(core, _file_of(path), path)
     info = _info_of(model, path)
     if len(model.inputs) != 1:
@@ -135,6 +136,23 @@ def _library(path: Path) -> Any:
             f"model {path}: OpenVINO is not installed (pip install 'frameloom[backends]')"
         ) from error
     return openvino
+
+
+_MAKING_CORE = threading.Lock()
+
+
+def _core_of(library: Any) -> Any:
+    """The one core of this process, never released. With its core, OpenVINO (2026.4) frees the
+    stack for signal handlers that it gave to the thread which first compiled a model, and takes it
+    back from that thread only where it is the one that releases. Else the thread's next signal
+    would kill the process without a word, in place of Python's handler or faulthandler's."""
+    with _MAKING_CORE:
+        return _make_core(library)
+
+
+@functools.cache
+def _make_core(library: Any) -> Any:
+    return library.Core()
 
 
 def _file_of(path: Path) -> Path:
