@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -13,8 +13,8 @@ import torch
 from pipeline.bucket import Bucket
 from pipeline.item import Item
 from pipeline.ports import Decoder, Lane, Model
+from pipeline.stand_in import StandIn
 from schemas.errors import PoisonError
-from schemas.result import ModelInfo
 
 _ENGINE = logging.getLogger("pipeline.engine")
 """Warns of batches that take other times than were measured, as those that pass at once do."""
@@ -66,28 +66,12 @@ class SwitchedDecoder:
         self._decoder.close()
 
 
-class SwitchedModel:
+class SwitchedModel(StandIn[Model]):
     """Predicts nothing while it is off. Implements `Model`."""
 
     def __init__(self, model: Model, switch: Switch) -> None:
-        self._model = model
+        super().__init__(model)
         self._switch = switch
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._model.info
-
-    @property
-    def labels(self) -> Mapping[int, str]:
-        return self._model.labels
-
-    @property
-    def stride(self) -> int:
-        return self._model.stride
-
-    @property
-    def device(self) -> torch.device:
-        return self._model.device
 
     def warm_up(self, buckets: Sequence[Bucket]) -> None:
         """See `Model.warm_up`."""

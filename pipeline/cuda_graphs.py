@@ -24,8 +24,8 @@ from pipeline.bucket import Bucket
 from pipeline.cuda_runtime import device_errors
 from pipeline.letterbox import PAD_VALUE
 from pipeline.ports import Model
+from pipeline.stand_in import StandIn
 from schemas.errors import FatalError
-from schemas.result import ModelInfo
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class _Graph:
     kept: object
 
 
-class GraphedModel:
+class GraphedModel(StandIn[GraphableModel]):
     """A model behind graphs. Implements `Model`; where no graph could be recorded it runs as ever.
 
     Args:
@@ -146,26 +146,10 @@ class GraphedModel:
     """
 
     def __init__(self, model: GraphableModel, graphs: Graphs) -> None:
-        self._model = model
+        super().__init__(model)
         self._recorder = graphs
         self._graphs: dict[tuple[int, int], dict[int, _Graph]] = {}
         self._running = threading.Lock()
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._model.info
-
-    @property
-    def labels(self) -> Mapping[int, str]:
-        return self._model.labels
-
-    @property
-    def stride(self) -> int:
-        return self._model.stride
-
-    @property
-    def device(self) -> torch.device:
-        return self._model.device
 
     @property
     def sizes(self) -> Mapping[tuple[int, int], tuple[int, ...]]:
