@@ -153,7 +153,8 @@ async def _in_process(name: str, plan: Plan) -> list[Finding]:
         async with asyncio.timeout(plan.timeout_s):
             said, noise = await process.communicate(_without_secrets(settings))
     except TimeoutError:
-        return [problem(name, f"no answer in {plan.timeout_s:g} s", _by_hand(name))]
+        longer = f"give it longer (--timeout), or see where it stands: {_by_hand(name)}"
+        return [problem(name, f"no answer in {plan.timeout_s:g} s", longer)]
     finally:
         if process.returncode is None:
             process.kill()

@@ -93,6 +93,7 @@ async def test_a_library_that_crashes_fails_or_hangs_is_one_finding(
     seen = await found(NOWHERE, timeout_s=0.3 if "0.3" in words else 60.0)
     assert (seen["dali"].state, words in seen["dali"].found) == (State.PROBLEM, True), seen["dali"]
     assert "nvidia.dali" in seen["dali"].remedy
+    assert ("--timeout" in seen["dali"].remedy) == ("no answer" in words)
 
 
 async def test_secrets_stay_here() -> None:
