@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from contextlib import suppress
 
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -38,6 +39,9 @@ class Shares(LoadScopeScheduling):
         return left[0][1]
 
     def _reschedule(self, node: WorkerController) -> None:
+        # Of two that died at once, the second's successor may not know the tests yet; it asks then.
+        if node not in self.registered_collections:
+            return
         super()._reschedule(node)
         # With one test in hand a process waits for the next, and a new one asks only once.
         while (
@@ -46,6 +50,12 @@ class Shares(LoadScopeScheduling):
             and self._pending_of(self.assigned_work[node]) < 2
         ):
             self._assign_work_unit(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        # One that has died is not told anything; that it has comes next, and its share is dealt out
+        # again.
+        with suppress(OSError):
+            super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
